@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from bench_image.contract.memory_estimate import USABLE_SHARE, memory_need_bytes, num_layers, partly_checkpointed
+from bench_image.contract.memory_estimate import USABLE_SHARE, memory_need_bytes, partly_checkpointed
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import AUTO
 
@@ -22,7 +22,7 @@ class Candidate(NamedTuple):
     def __str__(self) -> str:
         checkpointing = "on" if self.spec.work.gradient_checkpointing else "off"
         if self.checkpointed_layers:
-            checkpointing = f"in {self.checkpointed_layers} of {num_layers(self.spec.work.shape)} layers"
+            checkpointing = f"in {self.checkpointed_layers} of {self.spec.work.shape.num_layers} layers"
         return f"micro-batch {self.spec.work.micro_batch_size}, checkpointing {checkpointing}"
 
 

@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 Linear = tuple[int, int]  # (inputs, outputs)
@@ -363,15 +364,22 @@ def _is_dense(config: Mapping[str, Any], number: int) -> bool:
     return (number + 1) % step > 0
 
 
+@lru_cache
+def plain_layer(hidden: int, heads: int, kv_heads: int, head_dim: int, inner: int) -> Layer:
+    """A layer as Llama has it."""
+    sizes = {"hidden_size": hidden, "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": head_dim}
+    return _layer({"model_type": "llama", "intermediate_size": inner} | sizes, 0)
+
+
 def _guessed(config: Mapping[str, Any]) -> Layer:
     hidden, heads = size(config, "hidden_size") or 1, size(config, "num_attention_heads") or 1
-    head, inner = config.get("head_dim"), size(config, "intermediate_size")
-    plain = {
-        "model_type": "llama", "hidden_size": hidden, "num_attention_heads": heads,
-        "num_key_value_heads": _sized(config.get("num_key_value_heads")) or heads,
-        "head_dim": _sized(head) or max(1, hidden // heads), "intermediate_size": _sized(inner) or 4 * hidden,
-    }  # fmt: skip
-    return _layer(plain, 0)
+    return plain_layer(
+        hidden,
+        heads,
+        _sized(config.get("num_key_value_heads")) or heads,
+        _sized(config.get("head_dim")) or max(1, hidden // heads),
+        _sized(size(config, "intermediate_size")) or 4 * hidden,
+    )
 
 
 def _sized(value: object) -> int | None:

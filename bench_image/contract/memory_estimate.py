@@ -94,7 +94,7 @@ def partly_checkpointed(spec: RunSpec, gpu_memory_bytes: int) -> Iterator[tuple[
     """
     if not compiles_as_tuned(spec) or isinstance(spec.work.shape, EncoderDecoderShape):
         return
-    all_layers = num_layers(spec.work.shape)
+    all_layers = spec.work.shape.num_layers
     needs = {n: _need(spec, gpu_memory_bytes, keeps=False, checkpointed=n).total for n in range(1, all_layers)}
     usable_bytes = (USABLE_SHARE if grows_segments(spec) else PARTLY_USABLE_SHARE) * gpu_memory_bytes
     fewest = next((n for n, need in needs.items() if need <= usable_bytes), all_layers)
@@ -130,10 +130,10 @@ def _need(spec: RunSpec, gpu_memory_bytes: int | None, *, keeps: bool, checkpoin
         tokens * shape.hidden_size * _stream_width(spec),
     )
     if spec.work.gradient_checkpointing:
-        saved = num_layers(shape) * one_input
+        saved = shape.num_layers * one_input
         activations, recomputed = saved + one_layer, one_layer
     else:
-        activations = saved = checkpointed * one_input + (num_layers(shape) - checkpointed) * one_layer
+        activations = saved = checkpointed * one_input + (shape.num_layers - checkpointed) * one_layer
         recomputed = 0
     # Where only the first layers are checkpointed, their turn comes last, when nearly all gradients exist.
     again = checkpointed * one_input + one_layer if checkpointed else 0
@@ -161,13 +161,6 @@ def smallest_gpu(spec: RunSpec) -> str | None:
     return None
 
 
-def num_layers(shape: ModelShape) -> int:
-    """Layers of the model, encoder and decoder together."""
-    if isinstance(shape, EncoderDecoderShape):
-        return shape.num_encoder_layers + shape.num_decoder_layers
-    return shape.num_layers
-
-
 def has_room(num_bytes: float, gpu_memory_bytes: int | None) -> bool:
     """Whether fsdp may keep `num_bytes` whole on a GPU of that memory; None: it may."""
     return gpu_memory_bytes is None or num_bytes <= WHOLE_SHARE * gpu_memory_bytes
@@ -185,7 +178,7 @@ def _weights_per_gpu(spec: RunSpec, shape: ModelShape, gpu_memory_bytes: int | N
         and has_room(whole, gpu_memory_bytes)
     ):
         return round(shard + whole)
-    layer = whole * num_linear(shape) / num_parameters(shape) / num_layers(shape)
+    layer = whole * num_linear(shape) / num_parameters(shape) / shape.num_layers
     ends = 2 * shape.vocab_size * shape.hidden_size * _width(spec)  # embedding and head are gathered as one unit
     return round(shard + ends + 2 * layer)  # the layer that is computed, and the next one
 
@@ -298,7 +291,7 @@ def _copies_after_forward(spec: RunSpec, shape: ModelShape) -> int:
     copied = spec.work.lora is None and _width(spec) < _stream_width(spec)
     if not copied or not spec.work.gradient_checkpointing or spec.placement.strategy in GATHERED:
         return 0
-    return _width(spec) * num_linear(shape) * (num_layers(shape) - 1) // num_layers(shape)
+    return _width(spec) * num_linear(shape) * (shape.num_layers - 1) // shape.num_layers
 
 
 def _layer_activation_bytes(spec: RunSpec, shape: ModelShape) -> int:
@@ -370,13 +363,10 @@ class _Widths(NamedTuple):
 
 def _widths(shape: DecoderShape | MixtralShape | ConfiguredShape) -> _Widths:
     """Not measured for a mixture of experts, whose token passes the MLPs of all experts that it visits."""
-    if isinstance(shape, ConfiguredShape):
-        return _Widths(*(
-            sum(getattr(layer, name) * count for layer, count in shape.layers) // shape.num_layers
-            for name in _Widths._fields
-        ))  # fmt: skip
-    visited = shape.num_experts_per_token if isinstance(shape, MixtralShape) else 1
-    return _Widths(shape.hidden_size, 2 * shape.kv_size, shape.hidden_size, visited * shape.intermediate_size, 0)
+    return _Widths(*(
+        sum(getattr(layer, name) * count for layer, count in shape.layers) // shape.num_layers
+        for name in _Widths._fields
+    ))  # fmt: skip
 
 
 def _eager_bytes(spec: RunSpec, shape: ModelShape) -> int:

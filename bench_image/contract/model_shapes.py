@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from bench_image.contract import decoder_config
-from bench_image.contract.decoder_config import LARGEST, MOST_LAYERS, MOST_POSITIONS, Layer, Linear
+from bench_image.contract.decoder_config import LARGEST, MOST_LAYERS, MOST_POSITIONS, Layer, Linear, plain_layer
 from bench_image.contract.frozen import ContractError, Frozen
 
 Size = Annotated[int, Field(ge=1, le=LARGEST)]
@@ -20,12 +20,72 @@ Positions = Annotated[int, Field(ge=1, le=MOST_POSITIONS)]
 PUBLISHED = Path(__file__).with_name("models.json")
 
 
-def _check_heads(hidden_size: int, num_heads: int) -> None:
-    if hidden_size % num_heads:
-        raise ValueError(f"num_heads {num_heads} must divide hidden_size {hidden_size}")
+class _Shape(Frozen):
+    """What the formulas of flops.py and memory_estimate.py ask of a model, by the sizes of its layers."""
+
+    @property
+    def layers(self) -> tuple[tuple[Layer, int], ...]:
+        """The different layers, each with how many there are."""
+        raise NotImplementedError
+
+    @property
+    def num_outside(self) -> int:
+        """Parameters outside of the layers: embeddings, head, last norms."""
+        raise NotImplementedError
+
+    @property
+    def kind(self) -> str:
+        """The family, or transformers' name of the kind: "llama", "qwen3"."""
+        return str(getattr(self, "family"))  # noqa: B009 - each shape declares it
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the formulas know this kind of model."""
+        return True
+
+    @property
+    def is_mixture(self) -> bool:
+        """Whether a token visits a choice of experts."""
+        return any(layer.experts for layer, _ in self.layers)
+
+    @property
+    def attends_by_itself(self) -> bool:
+        """Whether attention is no kernel of torch's: its softmax has a sink, a number besides the scores."""
+        return False
+
+    @property
+    def linears(self) -> dict[str, Linear]:
+        """Those that LoRA adapts, by name the largest of all layers; none of an unknown kind. Of a mixture of experts
+        those of the attention: by the others' names PEFT would adapt the experts.
+        """
+        return self.attention_linears if self.is_mixture else self._largest([layer.linears for layer, _ in self.layers])
+
+    @property
+    def attention_linears(self) -> dict[str, Linear]:
+        return self._largest([dict(layer.attention) for layer, _ in self.layers])
+
+    def _largest(self, layers: list[dict[str, Linear]]) -> dict[str, Linear]:
+        largest: dict[str, Linear] = {}
+        for name, linear in [item for linears in layers for item in linears.items()] if self.is_known else []:
+            largest[name] = max(linear, largest.get(name, linear))
+        return largest
 
 
-class _Attention(Frozen):
+class _SizedShape(_Shape):
+    """One whose sizes are fields of their own."""
+
+    if TYPE_CHECKING:  # in each shape's own order
+        hidden_size: int
+        num_heads: int
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Self:
+        if self.hidden_size % self.num_heads:
+            raise ValueError(f"num_heads {self.num_heads} must divide hidden_size {self.hidden_size}")
+        return self
+
+
+class _Attention(_SizedShape):
     """The shape common to the Llama-like families: rotary positions, grouped-query attention, RMS norms, no biases."""
 
     vocab_size: Size
@@ -38,37 +98,26 @@ class _Attention(Frozen):
     max_positions: Positions
 
     @model_validator(mode="after")
-    def _heads_divide(self) -> Self:
-        _check_heads(self.hidden_size, self.num_heads)
+    def _kv_heads_divide(self) -> Self:
         if self.num_heads % self.num_kv_heads:
             raise ValueError(f"num_kv_heads {self.num_kv_heads} must divide num_heads {self.num_heads}")
         return self
 
     @property
-    def kv_size(self) -> int:
-        """Width of the key and of the value projection."""
-        return self.hidden_size // self.num_heads * self.num_kv_heads
+    def layers(self) -> tuple[tuple[Layer, int], ...]:
+        head_dim = self.hidden_size // self.num_heads
+        sizes = (self.hidden_size, self.num_heads, self.num_kv_heads, head_dim, self.intermediate_size)
+        return ((plain_layer(*sizes), self.num_layers),)
 
     @property
-    def attention_linears(self) -> dict[str, Linear]:
-        hidden, kv = self.hidden_size, self.kv_size
-        return {"q_proj": (hidden, hidden), "k_proj": (hidden, kv), "v_proj": (hidden, kv), "o_proj": (hidden, hidden)}
+    def num_outside(self) -> int:
+        return self.vocab_size * self.hidden_size * (1 if self.tie_embeddings else 2) + self.hidden_size
 
 
 class DecoderShape(_Attention):
     """A dense decoder with a gated MLP."""
 
     family: Literal["mistral", "llama"]
-
-    @property
-    def linears(self) -> dict[str, Linear]:
-        """The linear layers of one decoder layer: those that LoRA can adapt and QLoRA quantises."""
-        hidden, inner = self.hidden_size, self.intermediate_size
-        return self.attention_linears | {
-            "gate_proj": (hidden, inner),
-            "up_proj": (hidden, inner),
-            "down_proj": (inner, hidden),
-        }
 
 
 class MixtralShape(_Attention):
@@ -85,11 +134,21 @@ class MixtralShape(_Attention):
         return self
 
     @property
-    def linears(self) -> dict[str, Linear]:
-        return self.attention_linears
+    def layers(self) -> tuple[tuple[Layer, int], ...]:
+        ((dense, count),) = super().layers
+        expert = sum(inputs * outputs for _, (inputs, outputs) in dense.mlp)
+        chosen = self.num_experts_per_token
+        routed = dense._replace(
+            mlp=(),
+            experts=self.num_experts * expert,
+            visited=chosen * expert,
+            router=self.num_experts * self.hidden_size,
+            inner=chosen * dense.inner,
+        )
+        return ((routed, count),)
 
 
-class Gpt2Shape(Frozen):
+class Gpt2Shape(_SizedShape):
     """A decoder with layer norms, learned positions, one fused attention projection, biases and a tied head."""
 
     family: Literal["gpt2"]
@@ -99,28 +158,21 @@ class Gpt2Shape(Frozen):
     num_heads: Size
     max_positions: Positions = 1024
 
-    @model_validator(mode="after")
-    def _heads_divide(self) -> Self:
-        _check_heads(self.hidden_size, self.num_heads)
-        return self
-
     @property
-    def linears(self) -> dict[str, Linear]:
-        """The linears, named by path because both the attention and the MLP have a `c_proj`."""
+    def layers(self) -> tuple[tuple[Layer, int], ...]:
+        """The linears are named by path because both the attention and the MLP have a `c_proj`."""
         hidden = self.hidden_size
-        return {
-            "attn.c_attn": (hidden, 3 * hidden),
-            "attn.c_proj": (hidden, hidden),
-            "mlp.c_fc": (hidden, 4 * hidden),
-            "mlp.c_proj": (4 * hidden, hidden),
-        }
+        layer = plain_layer(hidden, self.num_heads, self.num_heads, hidden // self.num_heads, 4 * hidden)
+        attention = (("attn.c_attn", (hidden, 3 * hidden)), ("attn.c_proj", (hidden, hidden)))
+        mlp = (("mlp.c_fc", (hidden, 4 * hidden)), ("mlp.c_proj", (4 * hidden, hidden)))
+        return ((layer._replace(attention=attention, mlp=mlp, vectors=13 * hidden), self.num_layers),)
 
     @property
-    def attention_linears(self) -> dict[str, Linear]:
-        return {name: size for name, size in self.linears.items() if name.startswith("attn.")}
+    def num_outside(self) -> int:
+        return (self.vocab_size + self.max_positions) * self.hidden_size + 2 * self.hidden_size
 
 
-class EncoderDecoderShape(Frozen):
+class EncoderDecoderShape(_SizedShape):
     """The encoder-decoder Transformer of torch.nn: pre-norm, sinusoidal positions, one embedding, a head of its own."""
 
     family: Literal["encoder-decoder"]
@@ -132,10 +184,28 @@ class EncoderDecoderShape(Frozen):
     num_heads: Size = 4
     max_positions: Positions = 4096
 
-    @model_validator(mode="after")
-    def _heads_divide(self) -> Self:
-        _check_heads(self.hidden_size, self.num_heads)
-        return self
+    @property
+    def num_layers(self) -> int:
+        return self.num_encoder_layers + self.num_decoder_layers
+
+    @property
+    def layers(self) -> tuple[tuple[Layer, int], ...]:
+        """A layer of the encoder, and one of the decoder, which attends twice."""
+        hidden, inner = self.hidden_size, self.intermediate_size
+        layer = plain_layer(hidden, self.num_heads, self.num_heads, hidden // self.num_heads, inner)
+        mlp = (("linear1", (hidden, inner)), ("linear2", (inner, hidden)))
+        encoder = layer._replace(mlp=mlp, vectors=9 * hidden + inner)
+        decoder = encoder._replace(
+            attention=layer.attention + tuple((f"cross.{name}", size) for name, size in layer.attention),
+            vectors=15 * hidden + inner,
+            query=2 * hidden,
+            mixed=2 * hidden,
+        )
+        return (encoder, self.num_encoder_layers), (decoder, self.num_decoder_layers)
+
+    @property
+    def num_outside(self) -> int:
+        return 2 * self.vocab_size * self.hidden_size + self.vocab_size + 4 * self.hidden_size
 
     @property
     def linears(self) -> dict[str, Linear]:
@@ -147,14 +217,14 @@ class EncoderDecoderShape(Frozen):
         return {}
 
 
-class ConfiguredShape(Frozen):
+class ConfiguredShape(_Shape):
     """A decoder as its `config.json` describes it."""
 
     family: Literal["config"]
     config: Annotated[dict[str, Any], AfterValidator(decoder_config.decoder_config)]
 
     @property
-    def model_type(self) -> str:
+    def kind(self) -> str:
         return str(self.config["model_type"])
 
     @property
@@ -183,56 +253,29 @@ class ConfiguredShape(Frozen):
         """Where the configuration does not say, as many as a sample may have."""
         return decoder_config.size(self.config, "max_position_embeddings") or MOST_POSITIONS
 
-    @property
-    def tie_embeddings(self) -> bool:
-        return bool(self.config.get("tie_word_embeddings"))
-
     @cached_property
     def layers(self) -> tuple[tuple[Layer, int], ...]:
-        """The different layers, each with how many there are."""
         return decoder_config.layers(self.config)
 
     @property
-    def is_mixture(self) -> bool:
-        return any(layer.experts for layer, _ in self.layers)
+    def num_outside(self) -> int:
+        tables = 1 if self.config.get("tie_word_embeddings") else 2
+        return tables * self.vocab_size * self.hidden_size + self.hidden_size
 
     @property
     def attends_by_itself(self) -> bool:
-        """Whether attention is no kernel of torch's: its softmax has a sink, a number besides the scores."""
-        return self.model_type == "gpt_oss"
-
-    @property
-    def linears(self) -> dict[str, Linear]:
-        """Those that LoRA adapts, by name the largest of all layers; none of an unknown kind. Of a mixture of experts
-        those of the attention: by the others' names PEFT would adapt the experts.
-        """
-        if self.is_mixture:
-            return self.attention_linears
-        return self._largest([layer.linears for layer, _ in self.layers])
-
-    @property
-    def attention_linears(self) -> dict[str, Linear]:
-        return self._largest([dict(layer.attention) for layer, _ in self.layers])
+        return self.kind == "gpt_oss"
 
     def _size(self, name: str) -> int:
         size = decoder_config.size(self.config, name)
         assert size is not None, "decoder_config has checked it"
         return size
 
-    def _largest(self, layers: list[dict[str, Linear]]) -> dict[str, Linear]:
-        named = [item for linears in layers for item in linears.items()] if self.is_known else []
-        return dict(sorted(named, key=lambda item: item[1]))
-
 
 ModelShape = Annotated[
     DecoderShape | MixtralShape | Gpt2Shape | EncoderDecoderShape | ConfiguredShape,
     Field(discriminator="family"),
 ]
-
-
-def kind_of(shape: ModelShape) -> str:
-    """The family, or transformers' name of the kind: "llama", "qwen3"."""
-    return shape.model_type if isinstance(shape, ConfiguredShape) else shape.family
 
 
 def shape_of_config(value: object) -> ModelShape:

@@ -5,7 +5,7 @@ Both the program and the memory estimate read it from here.
 
 from __future__ import annotations
 
-from bench_image.contract.model_shapes import ConfiguredShape, DecoderShape, MixtralShape
+from bench_image.contract.model_shapes import ConfiguredShape, DecoderShape
 from bench_image.contract.options import SINGLE_GPU, Attention, Optimizer, Precision, Strategy
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device, Preset
@@ -16,8 +16,7 @@ DDP_STEPS_BEFORE_CAPTURE = 11  # DDP times its first ten exchanges, and waits fo
 
 def uses_compile(spec: RunSpec) -> bool:
     """Whether layers and loss are compiled. `tuned` compiles no layers of which nothing is known."""
-    unknown = isinstance(spec.work.shape, ConfiguredShape) and not spec.work.shape.is_known
-    tries = spec.work.preset is not Preset.TUNED or not unknown
+    tries = spec.work.preset is not Preset.TUNED or spec.work.shape.is_known
     return spec.work.is_compiled and spec.work.device is Device.CUDA and tries
 
 
@@ -83,17 +82,11 @@ def uses_cuda_graph(spec: RunSpec) -> bool:
     and DeepSpeed reads norms and waits for its streams. Loss scaling does not read: torch's fused AdamW skips a step on
     the GPU; not tried with adapters. The warm-up must be long enough for the capture and the steps before it.
     """
-    counts_on_gpu = spec.work.optimizer is Optimizer.ADAMW_TORCH and not is_mixture(spec)
+    counts_on_gpu = spec.work.optimizer is Optimizer.ADAMW_TORCH and not spec.work.shape.is_mixture
     recorded = compiles_as_tuned(spec) and spec.placement.strategy in (Strategy.SINGLE, Strategy.DDP, Strategy.FSDP)
     tried = spec.work.precision is not Precision.FP16 or spec.work.lora is None
     long_enough = spec.measurement.warmup_steps > steps_before_capture(spec)
     return recorded and counts_on_gpu and tried and not needs_mask(spec) and long_enough
-
-
-def is_mixture(spec: RunSpec) -> bool:
-    """Whether a token visits a choice of experts."""
-    shape = spec.work.shape
-    return isinstance(shape, MixtralShape) or (isinstance(shape, ConfiguredShape) and shape.is_mixture)
 
 
 def needs_mask(spec: RunSpec) -> bool:
@@ -105,14 +98,12 @@ def needs_mask(spec: RunSpec) -> bool:
 
 def attends_eagerly(spec: RunSpec) -> bool:
     """Whether attention is products and a softmax: by choice, or because torch's kernels cannot compute it."""
-    shape = spec.work.shape
-    return spec.work.attention is Attention.EAGER or (isinstance(shape, ConfiguredShape) and shape.attends_by_itself)
+    return spec.work.attention is Attention.EAGER or spec.work.shape.attends_by_itself
 
 
 def has_narrow_window(spec: RunSpec) -> bool:
     """Whether some layers attend to fewer positions than a sample has."""
-    shape = spec.work.shape
-    windows = [layer.window for layer, _ in shape.layers if layer.window] if isinstance(shape, ConfiguredShape) else []
+    windows = [layer.window for layer, _ in spec.work.shape.layers if layer.window]
     return min(windows, default=spec.work.seq_length) < spec.work.seq_length
 
 

@@ -22,9 +22,7 @@ from bench_image.contract.frozen import ContractError, Frozen
 from bench_image.contract.model_shapes import (
     MODELS,
     SAME_SHAPE,
-    ConfiguredShape,
     ModelShape,
-    kind_of,
     known_name,
     shape_of,
 )
@@ -239,12 +237,12 @@ class WorkSettings(Frozen):
                 f"{FLOAT8_MULTIPLE}: choose a multiple of {FLOAT8_MULTIPLE}, or bf16"
             )
         shape = self.known_shape
-        if isinstance(shape, ConfiguredShape) and not shape.is_known and self.recipe is not Recipe.FULL:
+        if shape and not shape.is_known and self.recipe is not Recipe.FULL:
             return (
-                f"recipe '{self.recipe}' with a model of type '{shape.model_type}', whose linear layers are not known: "
+                f"recipe '{self.recipe}' with a model of type '{shape.kind}', whose linear layers are not known: "
                 "choose full"
             )
-        return unsupported_reason(strategy, self.recipe, self.precision, kind_of(shape) if shape else None)
+        return unsupported_reason(strategy, self.recipe, self.precision, shape.kind if shape else None)
 
     def _no_such_attention(self, attention: Attention) -> str | None:
         """Why the model cannot compute its attention so, with its remedy; None if it can."""

@@ -17,7 +17,6 @@ from bench_image.contract.model_shapes import (
     Gpt2Shape,
     MixtralShape,
     ModelShape,
-    kind_of,
 )
 from bench_image.contract.options import Attention
 
@@ -36,7 +35,7 @@ def skeleton(shape: ModelShape, dtype: torch.dtype, config: Any = None, attentio
     from transformers import AutoModelForCausalLM
 
     auto: Any = AutoModelForCausalLM
-    with _refusals(kind_of(shape)):
+    with _refusals(shape.kind):
         config = config or (configured(shape) if isinstance(shape, ConfiguredShape) else _config(shape))
         eager = attention is Attention.EAGER or not _has_kernel(config)
         with torch.device("meta"):
@@ -48,9 +47,9 @@ def configured(shape: ConfiguredShape) -> Any:
     from transformers import AutoConfig
 
     settings = {name: value for name, value in shape.config.items() if name != "model_type"}
-    if shape.model_type == "gemma3_text":
+    if shape.kind == "gemma3_text":
         settings["hidden_activation"] = settings.pop("hidden_act")
-    config = AutoConfig.for_model(shape.model_type, **settings, use_cache=False, pad_token_id=None)
+    config = AutoConfig.for_model(shape.kind, **settings, use_cache=False, pad_token_id=None)
     for name in vars(config):
         # No dropout: losses would differ between strategies.
         if name.endswith(("dropout", "_pdrop")):

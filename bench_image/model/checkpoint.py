@@ -15,9 +15,7 @@ from bench_image.contract.model_shapes import (
     ConfiguredShape,
     EncoderDecoderShape,
     Gpt2Shape,
-    MixtralShape,
     ModelShape,
-    kind_of,
 )
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.weights import hub_id
@@ -71,10 +69,9 @@ def open_checkpoint(spec: RunSpec) -> Checkpoint:
     from transformers import AutoConfig
 
     shape = spec.work.shape
-    mixture = isinstance(shape, MixtralShape) or (isinstance(shape, ConfiguredShape) and shape.is_mixture)
-    if mixture or isinstance(shape, EncoderDecoderShape):
+    if shape.is_mixture or isinstance(shape, EncoderDecoderShape):
         raise ContractError(
-            f"weights '{spec.work.weights}' for a model of family '{kind_of(shape)}': its checkpoints store the "
+            f"weights '{spec.work.weights}' for a model of family '{shape.kind}': its checkpoints store the "
             "weights in another layout; choose weights 'random'"
         )
     folder = downloaded(spec.work.weights) if spec.work.needs_hub else Path(spec.work.weights)

@@ -41,6 +41,24 @@ def rank_environments(spec: RunSpec, environ: Mapping[str, str], nvml: Any = Non
 
 def visible_gpus(environ: Mapping[str, str], nvml: Any = None) -> tuple[TorchGpu, ...]:
     """The GPUs that a process with this environment sees, in its order; none without NVML."""
+    try:
+        return _seen(environ, nvml)
+    except nvml_api.NvmlError:
+        return ()
+
+
+def count_visible_gpus(environ: Mapping[str, str], *, nvml: Any = None) -> tuple[int, str | None]:
+    """The number of NVIDIA GPUs that a process started here may use, and the reason if there is none."""
+    try:
+        if seen := _seen(environ, nvml):
+            return len(seen), None
+    except nvml_api.NvmlError as error:
+        return 0, str(error)
+    return 0, f"{VISIBLE} is '{environ[VISIBLE]}'" if VISIBLE in environ else "NVML lists none"
+
+
+def _seen(environ: Mapping[str, str], nvml: Any) -> tuple[TorchGpu, ...]:
+    lib = nvml_api.connect(nvml)
 
     def described() -> tuple[TorchGpu, ...]:
         handles = [lib.nvmlDeviceGetHandleByIndex(index) for index in range(lib.nvmlDeviceGetCount())]
@@ -58,27 +76,5 @@ def visible_gpus(environ: Mapping[str, str], nvml: Any = None) -> tuple[TorchGpu
             )
         return tuple(chosen)
 
-    try:
-        lib = nvml_api.connect(nvml)
-        found: tuple[TorchGpu, ...] = nvml_api.query(described)
-    except nvml_api.NvmlError:
-        return ()
+    found: tuple[TorchGpu, ...] = nvml_api.query(described)
     return found
-
-
-def count_visible_gpus(environ: Mapping[str, str], *, nvml: Any = None) -> tuple[int, str | None]:
-    """The number of NVIDIA GPUs that a process started here may use, and the reason if there is none.
-
-    CUDA_VISIBLE_DEVICES limits them, up to its first invalid entry, as CUDA reads it.
-    """
-    try:
-        nvml = nvml_api.connect(nvml)
-        count = int(nvml_api.query(nvml.nvmlDeviceGetCount))
-    except nvml_api.NvmlError as error:
-        return 0, str(error)
-    chosen = environ.get(VISIBLE)
-    if chosen is None:
-        return count, None if count else "NVML lists none"
-    names = [name.strip() for name in chosen.split(",")]
-    valid = [name for name in names[: names.index("-1") if "-1" in names else None] if name]
-    return min(count, len(valid)), None if valid else f"{VISIBLE} is '{chosen}'"

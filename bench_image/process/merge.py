@@ -18,9 +18,7 @@ from pydantic import ValidationError
 from bench_image.contract.flops import flops_per_token, tokens_per_sample
 from bench_image.contract.frozen import fields_of
 from bench_image.contract.gpu_specs import peak_tflops
-from bench_image.contract.memory_estimate import num_layers
 from bench_image.contract.missing_reasons import unexplained_nulls
-from bench_image.contract.model_shapes import kind_of
 from bench_image.contract.options import Strategy
 from bench_image.contract.parse import explain
 from bench_image.contract.result import (
@@ -240,11 +238,11 @@ def performance_of(
         missing |= dict.fromkeys(names, "the loss is not finite")
     # Utilisation: FLOPs per second of one GPU against its peak, and against the matmul rate measured on it.
     some = first.chosen.checkpointed_layers if first and first.chosen else 0
-    checkpointed = some / num_layers(work.shape) if some else work.gradient_checkpointing is True
+    checkpointed = some / work.shape.num_layers if some else work.gradient_checkpointing is True
     flops = flops_per_token(work.shape, work.recipe, work.seq_length, work.lora, checkpointed)
     model, hardware = flops or (None, None)
     if flops is None:
-        reason = f"no formula for the FLOPs of a model of type '{kind_of(work.shape)}'"
+        reason = f"no formula for the FLOPs of a model of type '{work.shape.kind}'"
         for name in ("flops_per_token", "mfu_pct", "hfu_pct", "matmul_share_pct"):
             missing[f"performance.{name}"] = reason
     per_gpu = tokens_per_s / spec.placement.world_size if tokens_per_s else None

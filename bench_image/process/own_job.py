@@ -15,7 +15,7 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
@@ -58,7 +58,7 @@ from bench_image.process.meeting import meeting
 from bench_image.process.merge import HINTS, PRICED_LATER
 from bench_image.process.parent_death import process_start
 from bench_image.telemetry.environment import read_context
-from bench_image.telemetry.gpu_watch import GpuWatch, Said, used_bytes
+from bench_image.telemetry.gpu_watch import GpuWatch, used_bytes, with_watch
 from bench_image.telemetry.sampler import Sampler
 from bench_image.telemetry.unmeasured_gpus import TorchGpu
 
@@ -174,7 +174,7 @@ def _listen(spec: RunSpec, log: JobLog, child: Child, started: float, missing: d
         sampler.forget()
     telemetry, host, reasons = sampler.stop()
     missing |= {f"telemetry.{path}": reason for path, reason in reasons.items()}
-    telemetry = _with_watch(telemetry, watch.end(), missing)
+    telemetry = with_watch(telemetry, watch.end(), missing)
     memory_bytes = ear.most_bytes if gpus else resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     return Heard(log, exits, context, telemetry, host, memory_bytes, started, ended)
 
@@ -219,17 +219,6 @@ class _Ear:
         if at - self._told_at >= LOG_EVERY_S:
             self._told_at = at
             sys.stderr.write(f"phase=measure lines_of_steps={self._num_measured}\n")
-
-
-def _with_watch(
-    gpus: Sequence[GpuTelemetry], watched: Callable[[str | None], Said], missing: dict[str, str]
-) -> tuple[GpuTelemetry, ...]:
-    seen = []
-    for position, gpu in enumerate(gpus):
-        said = watched(gpu.uuid)
-        missing |= {f"telemetry.gpus.{position}.{name}": reason for name, reason in said.reasons.items()}
-        seen.append(gpu.model_copy(update=said.fields))
-    return tuple(seen)
 
 
 # --- the result

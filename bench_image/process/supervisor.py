@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from bench_image.process.merge import merge
 from bench_image.process.own_job import run_own_job
 from bench_image.process.parent_death import PARENT_ENV, process_start
 from bench_image.process.rank_report import STARTED_ENV, RankReport, read_reports, remove_earlier_run
-from bench_image.telemetry.gpu_watch import GpuWatch, Said
+from bench_image.telemetry.gpu_watch import GpuWatch, Watched, with_watch
 
 ENDED_EARLY = "the rank ended before it read its GPUs"
 TERMINATION_LOG = Path("/dev/termination-log")
@@ -74,7 +74,7 @@ def supervise(spec: RunSpec, output: Path, environ: Mapping[str, str]) -> RunRes
     try:
         # Broken figures of an independent rank are its own. torchrun is one process here; it noted who failed first.
         is_independent = spec.placement.strategy is Strategy.INDEPENDENT
-        reports = with_watch(read_reports(output, skip_broken=is_independent), watched)
+        reports = watched_reports(read_reports(output, skip_broken=is_independent), watched)
         ends = exits if is_independent else exits._replace(codes=read_exit_codes(output) or exits.codes)
         return merge(spec, reports, ends, started_at, datetime.now(UTC))
     except ValidationError as error:  # a figure outside of its bounds, e.g. because a clock was set meanwhile
@@ -84,7 +84,7 @@ def supervise(spec: RunSpec, output: Path, environ: Mapping[str, str]) -> RunRes
         )
 
 
-def with_watch(reports: Sequence[RankReport], watched: Callable[[str | None], Said]) -> tuple[RankReport, ...]:
+def watched_reports(reports: Sequence[RankReport], watched: Watched) -> tuple[RankReport, ...]:
     """The reports with the fields of `gpu_watch`. A rank that ended before it read its GPUs gets a row for its own GPU
     if that reported an Xid: it may be why the rank ended.
     """
@@ -95,11 +95,8 @@ def with_watch(reports: Sequence[RankReport], watched: Callable[[str | None], Sa
             unread: dict[str, Any] = dict.fromkeys(fields_of(GpuTelemetry))
             gpus = [GpuTelemetry(**unread | {"index": 0, "uuid": report.gpu_uuid, "num_samples": 0})]
             missing["telemetry.gpus.0"] = ENDED_EARLY
-        for position, gpu in enumerate(gpus):
-            said = watched(gpu.uuid)
-            gpus[position] = gpu.model_copy(update=said.fields)
-            missing |= {f"telemetry.gpus.{position}.{name}": reason for name, reason in said.reasons.items()}
-        seen.append(report.model_copy(update={"gpus": tuple(gpus), "missing": missing}))
+        rows = with_watch(gpus, watched, missing)
+        seen.append(report.model_copy(update={"gpus": rows, "missing": missing}))
     return tuple(seen)
 
 

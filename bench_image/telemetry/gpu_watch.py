@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -53,7 +53,7 @@ class GpuWatch:
         self._xids = XidListener(self._nvml, self._gpus)
         self._xids.start()
 
-    def end(self) -> Callable[[str | None], Said]:
+    def end(self) -> Watched:
         """Stops. Returns a function from a GPU's UUID to what was seen of it."""
         said = {}
         if self._gpus:
@@ -94,6 +94,19 @@ class GpuWatch:
             else:
                 said.fields[name] = value
         return said
+
+
+Watched = Callable[[str | None], Said]
+
+
+def with_watch(gpus: Iterable[GpuTelemetry], watched: Watched, missing: dict[str, str]) -> tuple[GpuTelemetry, ...]:
+    """The rows with what the watch saw of each GPU. Adds a reason for each null to `missing`, of the whole result."""
+    rows = []
+    for position, gpu in enumerate(gpus):
+        said = watched(gpu.uuid)
+        missing |= {f"telemetry.gpus.{position}.{name}": reason for name, reason in said.reasons.items()}
+        rows.append(gpu.model_copy(update=said.fields))
+    return tuple(rows)
 
 
 class XidListener(threading.Thread):

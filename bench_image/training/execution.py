@@ -95,7 +95,7 @@ def left_out(spec: RunSpec) -> str | None:
         return None
     if not shape.is_known:
         return (
-            f"compiled layers, head and loss as one, CUDA graph: a model of type '{shape.model_type}' is not known to "
+            f"compiled layers, head and loss as one, CUDA graph: a model of type '{shape.kind}' is not known to "
             "work with them"
         )
     reasons = {

@@ -17,7 +17,7 @@ from tests.kube.e2e import INSTANCE
 from tests.kube.real_cluster import e2e_settings
 from tests.kube.shell_pods import SMALL
 from trainbench.cluster import pod_deletions
-from trainbench.cluster.housekeeping import Liveness, Rules, document, sweep_pods
+from trainbench.cluster.housekeeping import Liveness, Rules, names_by_outcome, sweep_pods
 from trainbench.cluster.kubernetes_api import Cluster, open_cluster
 from trainbench.pods.manifests import Owner, installation_labels, manifests
 from trainbench.results.artefacts import open_store
@@ -66,7 +66,8 @@ def make(cluster: Any, api: Cluster, settings: Settings) -> Callable[..., str]:
 
 def sweep(api: Cluster, settings: Settings, mode: Housekeeping, rules: Rules = AT_ONCE) -> dict[str, Any]:
     store = open_store(settings.store)
-    return document(sweep_pods(api, installation_labels(settings), liveness, rules, mode, store, datetime.now(UTC)))
+    labels = installation_labels(settings)
+    return names_by_outcome(sweep_pods(api, labels, liveness, rules, mode, store, datetime.now(UTC)))
 
 
 def names(cluster: Any) -> set[str]:
@@ -89,17 +90,16 @@ def test_only_pods_of_ours_whose_run_is_over_go_and_those_that_ended_on_request(
     make("waits-for-ever", OVER, node="no-such-node")
 
     swept = sweep(api, settings, Housekeeping.REPORT)
-    assert set(swept["to_delete"]) == {"leaked", "ended", "waits-for-ever"}
-    assert set(swept["to_look_at"]) == {"of-another-airflow", "by-hand"}
-    assert swept["looked_at"] == 6
+    assert set(swept["to be deleted"]) == {"leaked", "ended", "waits-for-ever"}
+    assert set(swept["to be looked at"]) == {"of-another-airflow", "by-hand"}
     assert len(names(cluster)) == 8
 
     swept = sweep(api, settings, Housekeeping.RELEASE)
-    assert (set(swept["deleted"]), swept["to_delete"]) == ({"leaked", "waits-for-ever"}, ["ended"])
+    assert (set(swept["deleted"]), swept["to be deleted"]) == ({"leaked", "waits-for-ever"}, ["ended"])
     cluster.wait_for_pods(lambda pods: len(pods) == 6)
     after_fault("airflow-gone", "release-fails", pods=names(cluster) & {"leaked", "waits-for-ever"})
 
-    assert sweep(api, settings, Housekeeping.DELETE, Rules(min_age_s=0.0, keep_ended_s=3600.0))["deleted"] == []
+    assert sweep(api, settings, Housekeeping.DELETE, Rules(min_age_s=0.0, keep_ended_s=3600.0)).get("deleted") is None
     assert sweep(api, settings, Housekeeping.DELETE)["deleted"] == ["ended"]
     cluster.wait_for_pods(lambda pods: len(pods) == 5)
     assert names(cluster) == stay

@@ -325,9 +325,9 @@ for number in (2, 3, 32):
     scene(f"{number} nodes are as always")(lambda fleet, number=number: after(fleet(*fleet_of(number)), 3))  # type: ignore[misc]
 
 
-@scene("One of 256 nodes is at -8 %")
+@scene("One of 64 nodes is at -8 %")
 def one_of_many(fleet: Fleet) -> Nights:
-    return after(fleet(*fleet_of(256)), 1, {"node-77": 0.92})
+    return after(fleet(*fleet_of(64)), 1, {"node-37": 0.92})
 
 
 # --- as text ----------------------------------------------------------------------------------------------------------

@@ -125,14 +125,12 @@ def housekeeping(
         except UserError as error:  # without the cluster the store is swept, and the other way round
             problems.append(str(error))
             base.print_error(str(error))
-    documents = {name: None if items is None else sweeping.document(items) for name, items in swept.items()}
-    if not base.print_json({**documents, "problems": problems}):
-        tables = {"pods": (sweeping.pods_table, "pod"), "artefacts": (sweeping.artefacts_table, "folder")}
-        for name, items in swept.items():
+    if not base.print_json({**swept, "problems": problems}):
+        for noun, items in zip(("pod", "folder"), swept.values(), strict=True):
             if items is not None:
-                table, noun = tables[name]
-                base.show(*([content] if (content := table(items)).rows else []), sweeping.summary(items, noun))
-    is_left = any(item.fault for items in swept.values() for item in items or ())
+                content = sweeping.table(items)
+                base.show(*([content] if content.rows else []), sweeping.summary(items, noun))
+    is_left = any(sweeping.faults(items or ()) for items in swept.values())
     return ExitCode.USAGE if problems or is_left else ExitCode.OK
 
 

@@ -14,7 +14,8 @@ from typing import Any
 from bench_image.contract.frozen import Frozen
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError
 from trainbench.cluster.pod_deletions import delete_pods
-from trainbench.core.formats import NA, count, duration
+from trainbench.core.formats import NA, count, duration, listing
+from trainbench.core.grouping import grouped
 from trainbench.core.tables import Table, Tone, text_columns, text_row
 from trainbench.pods.manifests import CONTAINER, Owner, owner_of
 from trainbench.pods.time_limits import due_of, has_ended, moment_of
@@ -22,6 +23,7 @@ from trainbench.results.artefacts import NOUNS, Shelf, Store, Usage
 from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import Housekeeping
 
+DONE, LEFT, DUE, LOOK, KEPT = "deleted", "not deleted", "to be deleted", "to be looked at", "kept"
 log = logging.getLogger(__name__)
 STUCK_S = 600  # a pod that should be gone for so long is on a node that does not answer
 
@@ -49,6 +51,9 @@ DELETED = {
 }
 
 
+OUTCOMES = {Action.RELEASE: DUE, Action.DELETE: DUE, Action.REPORT: LOOK, Action.KEEP: KEPT}
+
+
 class Rules(Frozen):
     """The rules of leaks. `trust_age`: a pod whose run is unknown counts as leaked by its age alone."""
 
@@ -58,27 +63,20 @@ class Rules(Frozen):
 
 
 class Swept(Frozen):
-    """A pod or folder that was examined. `fault`: why it could not be deleted."""
+    """A pod or folder that was examined. `what`: where and in which phase it is, or how large."""
 
     name: str
-    action: Action
-    reason: str
-    cells: tuple[str, ...]
-    num_bytes: int = 0
-    is_deleted: bool = False
-    fault: str | None = None
+    what: str
+    age: str
+    outcome: str
+    why: str
 
-    @property
-    def is_leaked(self) -> bool:
-        return self.action in DELETED[Housekeeping.DELETE]
-
-    @property
-    def outcome(self) -> str:
-        if self.fault:
-            return f"not deleted: {self.fault}"
-        if self.is_leaked:
-            return "deleted" if self.is_deleted else "to be deleted"
-        return "look at it" if self.action is Action.REPORT else "kept"
+    def tried(self, error: Exception | None) -> Swept:
+        """After its deletion was requested."""
+        if error is None:
+            return self.model_copy(update={"outcome": DONE})
+        fault = error.message if isinstance(error, ClusterError) else error
+        return self.model_copy(update={"outcome": LEFT, "why": f"{self.why}; {fault}"})
 
 
 def sweep_pods(
@@ -99,12 +97,13 @@ def sweep_pods(
         if not labels or not labels.items() <= (pod["metadata"].get("labels") or {}).items():
             continue  # not ours, whatever the server listed
         action, reason = pod_verdict(pod, liveness, rules, now)
-        cells = (name, pod.get("spec", {}).get("nodeName") or NA, phase, duration(_age_s(pod, now)))
-        swept.append(Swept(name=name, action=action, reason=reason, cells=cells))
+        what = f"{phase} on {pod.get('spec', {}).get('nodeName') or 'no node'}"
+        age = duration(_age_s(pod, now))
+        swept.append(Swept(name=name, what=what, age=age, outcome=OUTCOMES[action], why=reason))
         if action in DELETED[mode]:
             due[name] = pod
     errors = delete_pods(cluster, due.values(), store, log.info, replaces=False)
-    return tuple(_tried(item, errors.get(item.name)) if item.name in due else item for item in swept)
+    return tuple(item.tried(errors.get(item.name)) if item.name in due else item for item in swept)
 
 
 def pod_verdict(
@@ -154,16 +153,14 @@ def sweep_artefacts(store: Store, retention_days: int, deletes: bool, now: datet
     for usage in sorted(usages, key=lambda usage: usage.changed_at or now):
         action, reason = folder_verdict(usage, retention_days, now)
         age = count((now - usage.changed_at).days, "day") if usage.changed_at else NA
-        name = f"{usage.shelf}/{usage.name}"
-        cells = (name, str(usage.num_files), _size(usage.num_bytes), age)
-        item = Swept(name=name, action=action, reason=reason, cells=cells, num_bytes=usage.num_bytes)
-        if deletes and item.is_leaked:
-            error = None
+        name, what = f"{usage.shelf}/{usage.name}", f"{count(usage.num_files, 'file')}, {usage.num_bytes / 1e6:,.1f} MB"
+        item = Swept(name=name, what=what, age=age, outcome=OUTCOMES[action], why=reason)
+        if deletes and action is Action.DELETE:
             try:
                 store.delete(usage.shelf, usage.name)
-            except StoreError as failure:
-                error = failure
-            item = _tried(item, error)
+                item = item.tried(None)
+            except StoreError as error:
+                item = item.tried(error)
         swept.append(item)
     return tuple(swept)
 
@@ -182,65 +179,33 @@ def folder_verdict(usage: Usage, retention_days: int, now: datetime) -> tuple[Ac
     return Action.DELETE, f"last changed more than {retention_days} days ago"
 
 
-def pods_table(swept: Sequence[Swept]) -> Table:
-    return _table("Pods", ("pod", "node", "phase", "age"), swept)
-
-
-def artefacts_table(swept: Sequence[Swept]) -> Table:
-    return _table("Artefacts", ("folder", "files", "size", "age"), swept)
-
-
-def _table(title: str, columns: tuple[str, ...], swept: Sequence[Swept]) -> Table:
-    """The table without kept items, which may span a year."""
-    rows = tuple(
-        text_row(
-            *(*item.cells, item.outcome, item.reason),
-            tone=Tone.BAD if item.fault else Tone.GOOD if item.is_deleted else Tone.WARN,
-        )
-        for item in swept
-        if item.action is not Action.KEEP
+def table(swept: Sequence[Swept]) -> Table:
+    """Without kept items, which may span a year."""
+    tones = {LEFT: Tone.BAD, DONE: Tone.GOOD}
+    rows = (
+        text_row(each.name, each.what, each.age, each.outcome, each.why, tone=tones.get(each.outcome, Tone.WARN))
+        for each in swept
+        if each.outcome != KEPT
     )
-    headings = text_columns(*columns, "outcome", "why", numbers=("files", "size"))
-    return Table(columns=headings, rows=rows, title=title)
+    return Table(columns=text_columns("name", "what", "age", "outcome", "why", long="why"), rows=tuple(rows))
+
+
+def names_by_outcome(swept: Sequence[Swept]) -> dict[str, list[str]]:
+    """Without kept items."""
+    return grouped((each.outcome, each.name) for each in swept if each.outcome != KEPT)
 
 
 def summary(swept: Sequence[Swept], noun: str) -> str:
     """A summary: "5 pods: 1 deleted, 1 to be looked at"."""
-    due = [item for item in swept if item.is_leaked]
-    parts = [
-        (sum(item.is_deleted for item in due), "deleted"),
-        (sum(not item.is_deleted and item.fault is None for item in due), "to be deleted"),
-        (sum(item.fault is not None for item in due), "could not be deleted"),
-        (sum(item.action is Action.REPORT for item in swept), "to be looked at"),
-    ]
-    results = ", ".join(f"{number} {what}" for number, what in parts if number) or "nothing to do"
-    num_bytes = sum(item.num_bytes for item in due)
-    return f"{count(len(swept), noun)}: {results}" + (f" ({_size(num_bytes)})" if num_bytes else "")
-
-
-def document(swept: Sequence[Swept]) -> dict[str, Any]:
-    """The result as JSON, for scripts and later tasks."""
-    return {
-        "deleted": [item.name for item in swept if item.is_deleted],
-        "to_delete": [item.name for item in swept if item.is_leaked and not item.is_deleted],
-        "to_look_at": {item.name: item.reason for item in swept if item.action is Action.REPORT},
-        "faults": {item.name: item.fault for item in swept if item.fault},
-        "bytes": sum(item.num_bytes for item in swept if item.is_leaked),
-        "looked_at": len(swept),
-    }
+    found = names_by_outcome(swept)
+    results = ", ".join(f"{len(found[each])} {each}" for each in (DONE, DUE, LEFT, LOOK) if each in found)
+    return f"{count(len(swept), noun)}: {results or 'nothing to do'}"
 
 
 def faults(swept: Sequence[Swept]) -> str | None:
     """A sentence on items that should be deleted and are left; None: all are deleted."""
-    reasons = [f"{item.name}: {item.fault}" for item in swept if item.fault]
-    return f"{len(reasons)} could not be deleted: {'; '.join(reasons[:3])}" if reasons else None
-
-
-def _tried(item: Swept, error: Exception | None) -> Swept:
-    """The item whose deletion was requested."""
-    if error is None:
-        return item.model_copy(update={"is_deleted": True})
-    return item.model_copy(update={"fault": error.message if isinstance(error, ClusterError) else str(error)})
+    left = [f"{each.name}: {each.why}" for each in swept if each.outcome == LEFT]
+    return f"{len(left)} could not be deleted: {listing(left, most=3)}" if left else None
 
 
 def _age_s(pod: Mapping[str, Any], now: datetime) -> float:
@@ -252,10 +217,3 @@ def _ended_at(pod: Mapping[str, Any]) -> datetime:
     states = [container.get("state", {}) for container in pod["status"].get("containerStatuses") or ()]
     ends = [moment_of(state.get("terminated", {}).get("finishedAt")) for state in states]
     return max(filter(None, ends), default=datetime.fromisoformat(pod["metadata"]["creationTimestamp"]))
-
-
-def _size(num_bytes: int) -> str:
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if num_bytes >= scale:
-            return f"{num_bytes / scale:,.1f} {unit}"
-    return f"{num_bytes} B"

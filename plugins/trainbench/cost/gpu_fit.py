@@ -73,7 +73,7 @@ def facts_table(gpus: Sequence[str] = tuple(GPU_SPECS)) -> Table:
         (
             text("GPU", lambda row: row[0]),
             number("memory GB", lambda row: row[1].memory_gib * 2**30 / 1e9, write=partial(figure, digits=3)),
-            number("bandwidth GB/s", lambda row: row[1].bandwidth_gb_per_s),
+            number("bandwidth GB/s", lambda row: row[1].memory_gb_per_s),
             integer("TDP W", lambda row: row[1].tdp_w),
             number("16-bit TFLOP/s", lambda row: _peak(row[1], "fp16")),
             number("8-bit TFLOP/s", lambda row: _peak(row[1], "fp8")),
@@ -98,7 +98,7 @@ def facts_table(gpus: Sequence[str] = tuple(GPU_SPECS)) -> Table:
 
 
 def _peak(spec: GpuSpec, precision: str) -> float | None:
-    peak: float | None = getattr(PEAK_TFLOPS[spec.peak_name], precision)
+    peak: float | None = getattr(PEAK_TFLOPS[spec.peak_name], f"{precision}_tflops")
     return peak
 
 
@@ -143,20 +143,6 @@ def jobs_table(gpu: str) -> Table:
         title=f"What fits one {gpu}, of whose {figure(memory / 1e9, 3)} GB {figure(usable_gb, 3)} are usable",
         notes=(CONFIGURATION,),
     )
-
-
-def sentence(gpu: str) -> str:
-    """The largest answer in one sentence: which models train in full, and which with 4-bit weights only."""
-    full = [model for model in SIZED if fits(gpu, model, Recipe.FULL)]
-    lora = [model for model in SIZED if model not in full and fits(gpu, model, Recipe.LORA)]
-    qlora = [model for model in SIZED if model not in (*full, *lora) and fits(gpu, model, Recipe.QLORA)]
-    return (
-        f"One {gpu} trains in full: {_named(full)}; only with LoRA: {_named(lora)}; only with QLoRA: {_named(qlora)}."
-    )
-
-
-def _named(models: Sequence[str]) -> str:
-    return listing(models, most=len(SIZED))
 
 
 def document() -> str:

@@ -15,7 +15,6 @@ from trainbench.settings.environment import MAX_RETENTION_DAYS, Housekeeping, La
 
 if TYPE_CHECKING:
     from trainbench.cluster.housekeeping import Liveness, Swept
-    from trainbench.core.tables import Table
     from trainbench.pods.manifests import Owner
 
 SCHEDULE = "30 6 * * *"  # after the nightly check
@@ -58,28 +57,19 @@ def build_housekeeping(name: str) -> DAG:
 
 
 def _form(retention_days: int) -> dict[str, Param]:
-    fields = {
-        "delete": (False, None, "Delete", "Off: only list what would be deleted. Try that first."),
-        "retention_days": (
-            retention_days, (0, MAX_RETENTION_DAYS), "Days that artefacts are kept",
-            "Since a campaign or a cost report was last changed. 0: for ever.",
-        ),
-        "min_age_min": (
-            15, (5, 10_080), "Minutes that a pod is left alone",
-            "Younger pods are left alone: their run may just have begun.",
-        ),
-        "keep_ended_days": (
-            3, (0, 365), "Days that an ended pod is kept", "It holds no GPU, and its log may be useful."
-        ),
-    }  # fmt: skip
+    def whole(default: int, least: int, most: int, title: str, text: str) -> Param:
+        return Param(default, type="integer", minimum=least, maximum=most, title=title, description_md=text)
+
+    kept = "Since a campaign or a cost report was last changed. 0: for ever."
+    young = "Younger pods are left alone: their run may just have begun."
+    tick = "Off: only list what would be deleted. Try that first."
     return {
-        name: Param(
-            default,
-            title=title,
-            description_md=text,
-            **({"type": "integer", "minimum": bounds[0], "maximum": bounds[1]} if bounds else {"type": "boolean"}),
-        )
-        for name, (default, bounds, title, text) in fields.items()
+        "delete": Param(False, type="boolean", title="Delete", description_md=tick),
+        "retention_days": whole(retention_days, 0, MAX_RETENTION_DAYS, "Days that artefacts are kept", kept),
+        "min_age_min": whole(15, 5, 10_080, "Minutes that a pod is left alone", young),
+        "keep_ended_days": whole(
+            3, 0, 365, "Days that an ended pod is kept", "It holds no GPU, and its log may be useful."
+        ),
     }
 
 
@@ -88,7 +78,7 @@ def leaked_pods() -> dict[str, Any]:
     """Delete or list leaked pods; return their names. Retried when the API server does not answer, because a leaked pod
     holds GPUs until the next day.
     """
-    from trainbench.cluster.housekeeping import Rules, pods_table, sweep_pods
+    from trainbench.cluster.housekeeping import Rules, sweep_pods
     from trainbench.cluster.kubernetes_api import ClusterError, Unreachable, open_cluster
     from trainbench.pods.manifests import installation_labels
     from trainbench.results.artefacts import open_store
@@ -108,13 +98,13 @@ def leaked_pods() -> dict[str, Any]:
         raise AirflowException(str(error)) from None
     except (ClusterError, StoreError) as error:
         raise AirflowFailException(str(error)) from None
-    return _logged(pods_table(swept), swept, "pod")
+    return _logged(swept, "pod")
 
 
 @task(task_id="expired_artefacts")
 def expired_artefacts() -> dict[str, Any]:
-    """Delete or list expired artefacts; return their names and bytes."""
-    from trainbench.cluster.housekeeping import artefacts_table, sweep_artefacts
+    """Delete or list expired artefacts; return their names."""
+    from trainbench.cluster.housekeeping import sweep_artefacts
     from trainbench.results.artefacts import open_store
     from trainbench.results.store_files import StoreError
 
@@ -125,7 +115,7 @@ def expired_artefacts() -> dict[str, Any]:
         swept = sweep_artefacts(store, context["params"]["retention_days"], deletes, datetime.now(UTC))
     except StoreError as error:
         raise AirflowFailException(str(error)) from None
-    return _logged(artefacts_table(swept), swept, "folder")
+    return _logged(swept, "folder")
 
 
 def _mode(context: Any) -> Housekeeping:
@@ -156,17 +146,17 @@ def _liveness(ti: Any) -> Callable[[Owner], Liveness]:
     return liveness
 
 
-def _logged(content: Table, swept: Sequence[Swept], noun: str) -> dict[str, Any]:
+def _logged(swept: Sequence[Swept], noun: str) -> dict[str, Any]:
     """Log the table and its summary. Raises when a pod or file that should be gone is left."""
     from rich.console import Console
 
-    from trainbench.cluster.housekeeping import document, faults, summary
+    from trainbench.cluster.housekeeping import faults, names_by_outcome, summary, table
     from trainbench.reporting.terminal import rich_table
 
     console = Console(width=LOG_WIDTH, color_system=None)
-    if content.rows:
+    if (content := table(swept)).rows:
         console.print(rich_table(content))
     console.print(summary(swept, noun), markup=False, highlight=False)
     if left := faults(swept):
         raise AirflowFailException(left)
-    return document(swept)
+    return names_by_outcome(swept)

@@ -7,7 +7,6 @@ import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -21,6 +20,7 @@ from bench_image.process.exit_codes import ProcessExits
 from bench_image.process.supervisor import children_of, command, rank_environment, write_termination_message
 from tests.builders.image_processes import environment, make_spec
 from tests.image.process.test_merge import make_report
+from tests.unit.image.fake_nvml import nvml_of
 
 
 def test_one_rank_is_started_directly() -> None:
@@ -98,20 +98,11 @@ def test_independent_ranks_are_started_one_by_one_each_with_its_own_gpu(tmp_path
 
 
 def test_gpus_are_given_out_by_uuid_so_that_a_lost_one_has_a_name() -> None:
-    nvml = SimpleNamespace(
-        nvmlInit=lambda: None,
-        nvmlDeviceGetCount=lambda: 2,
-        nvmlDeviceGetHandleByIndex=lambda index: index,
-        nvmlDeviceGetUUID=lambda handle: f"GPU-{handle}",
-        nvmlDeviceGetHandleByUUID=lambda uuid: uuid,
-        nvmlDeviceGetName=lambda gpu: "NVIDIA H200",
-        nvmlDeviceGetMemoryInfo=lambda gpu: SimpleNamespace(total=2**37),
-    )
     spec = make_spec(strategy="independent", device="cuda")
-    seen = rank_environments(spec, {}, nvml)
+    seen = rank_environments(spec, {}, nvml_of(2))
 
     assert [one["CUDA_VISIBLE_DEVICES"] for one in seen] == [one["TRAINBENCH_GPU_UUID"] for one in seen]
-    assert [one["CUDA_VISIBLE_DEVICES"] for one in seen] == ["GPU-0", "GPU-1"]
+    assert [one["CUDA_VISIBLE_DEVICES"] for one in seen] == ["GPU-a", "GPU-b"]
 
 
 def test_one_independent_rank_takes_the_gpu_that_is_there() -> None:

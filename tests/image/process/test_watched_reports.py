@@ -9,7 +9,7 @@ from bench_image.contract.parse import parse_result
 from bench_image.contract.result import Phase, Status
 from bench_image.process.exit_codes import ProcessExits
 from bench_image.process.merge import merge
-from bench_image.process.supervisor import with_watch
+from bench_image.process.supervisor import watched_reports
 from bench_image.telemetry.gpu_watch import FIELDS, Said
 from tests.builders.image_processes import make_spec
 from tests.image.process.test_merge import BEGIN, END, failed, make_report
@@ -24,7 +24,7 @@ def said(uuid: str | None, **fields: Any) -> Said:
 
 
 def test_the_row_of_each_gpu_gets_its_fields_and_reasons() -> None:
-    (report,) = with_watch([make_report()], lambda uuid: said(uuid, pcie_replays=3, nvlink_replays=None))
+    (report,) = watched_reports([make_report()], lambda uuid: said(uuid, pcie_replays=3, nvlink_replays=None))
     result = parse_result(merge(SPEC, [report], ProcessExits({0: 0}), BEGIN, END).model_dump_json())
     (gpu,) = result.telemetry.gpus
 
@@ -35,7 +35,7 @@ def test_the_row_of_each_gpu_gets_its_fields_and_reasons() -> None:
 def test_an_xid_of_a_rank_that_died_early_is_in_the_result() -> None:
     """It ended before it read its GPU, perhaps because of this."""
     dead = failed(0, Status.ERROR, "AcceleratorError").model_copy(update={"gpus": (), "phase": Phase.BUILD})
-    (report,) = with_watch([dead], lambda uuid: said(uuid, xids={"79": 1}))
+    (report,) = watched_reports([dead], lambda uuid: said(uuid, xids={"79": 1}))
     result = parse_result(merge(SPEC, [report], ProcessExits({0: 1}), BEGIN, END).model_dump_json())
 
     assert [(gpu.uuid, gpu.xids, gpu.num_samples) for gpu in result.telemetry.gpus] == [("GPU-1", {"79": 1}, 0)]
@@ -43,6 +43,6 @@ def test_an_xid_of_a_rank_that_died_early_is_in_the_result() -> None:
 
 def test_without_an_xid_such_a_rank_has_no_row() -> None:
     dead = failed(0, Status.ERROR, "RuntimeError").model_copy(update={"gpus": ()})
-    (report,) = with_watch([dead], said)
+    (report,) = watched_reports([dead], said)
 
     assert report.gpus == ()

@@ -27,6 +27,7 @@ from tests.builders import fields_of, make_cpu_result, make_result
 from tests.builders.image_processes import environment
 from tests.builders.warm_processes import run_warm
 from tests.conftest import Golden
+from tests.unit.image.fake_nvml import nvml_of
 
 SMALL = (
     "--device", "cpu", "--d-model", "16", "--nhead", "2", "--dim-feedforward", "32", "--vocab-size", "50",
@@ -189,16 +190,6 @@ def test_torchrun_is_known_by_its_environment() -> None:
     assert Launch.of({"RANK": "0"}) is None
 
 
-class FakeNvml:
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def nvmlInit(self) -> None: ...
-
-    def nvmlDeviceGetCount(self) -> int:
-        return self.count
-
-
 @pytest.mark.parametrize(
     ("count", "variable", "expected"),
     [
@@ -213,7 +204,7 @@ class FakeNvml:
 )
 def test_visible_gpus_are_counted(count: int, variable: str | None, expected: int) -> None:
     environ = {} if variable is None else {"CUDA_VISIBLE_DEVICES": variable}
-    actual, why_none = count_visible_gpus(environ, nvml=FakeNvml(count))
+    actual, why_none = count_visible_gpus(environ, nvml=nvml_of(count))
 
     assert actual == expected
     assert (why_none is None) == (expected > 0)

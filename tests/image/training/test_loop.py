@@ -45,75 +45,56 @@ def looks(step_s: float, spec: RunSpec, *, lag: int = 0, expected_step_s: float 
         seen.append(seen[-1] + to_do)
 
 
-SURE = {"target_half_width_pct": 0.001}
+NOISY = [1.0, 1.2] * 10  # mean 1.1, sd 0.1026, t(19) 2.093: half-width 4.37 % of the mean
+UNSURE, TIMED = {"measured_steps": 20, "max_measured_steps": 45, "max_window_s": 3600}, {"measured_steps": 50}
 
 
-def test_a_window_goes_on_until_the_mean_is_known_well_enough() -> None:
-    """1.0 and 1.2 in turn, 20 of them: mean 1.1, sd 0.1026, t(19) 2.093: half-width 4.37 % of the mean."""
-    spec = make_spec(measured_steps=20, max_measured_steps=45, target_half_width_pct=4.4, max_window_s=3600)
-    noisy, wider = [1.0, 1.2] * 10, spec.changed(measurement={"target_half_width_pct": 4.3})
+@pytest.mark.parametrize(
+    ("changes", "done", "passed", "elapsed_s", "expected"),
+    [
+        (UNSURE | {"target_half_width_pct": 4.4}, 20, NOISY, 22.0, 0),
+        (UNSURE | {"target_half_width_pct": half_width_pct(NOISY)}, 20, NOISY, 22.0, 0),
+        (UNSURE | {"target_half_width_pct": 4.3}, 20, NOISY, 22.0, 10),  # until the next look
+        (UNSURE | {"target_half_width_pct": 4.4}, 20, NOISY[:1], 1.0, 10),  # the GPU has finished too few to tell
+        (UNSURE | {"target_half_width_pct": 4.3}, 40, NOISY, 22.0, 5),  # not beyond the maximum
+        (UNSURE | {"target_half_width_pct": 4.4}, 45, NOISY[:1], 1.0, 0),
+        (UNSURE | {"target_half_width_pct": 4.4}, 19, NOISY[:19], 20.8, 1),  # not before the minimum
+        (UNSURE, 30, [1.0] * 30, 30.0, 0),  # equal steps are known exactly: 30 is 10 past the minimum
+        (UNSURE, 25, [1.0] * 25, 25.0, 5),  # not a look
+        # 0.25 s on average: 11 fill 2.75 s, so three more. By their median, 0.1 s, it would be eight more.
+        (TIMED | {"max_window_s": 2.75}, 8, [0.1] * 6 + [0.7] * 2, 2.0, 3),
+        (TIMED | {"max_window_s": 5}, 8, [0.1] * 3, 6.3, 0),  # the fourth has not come back after 6 s: it hangs
+        (TIMED | {"max_window_s": 3}, 4, [], 0.01, 4),  # none has passed, and they may be short
+        (TIMED | {"max_window_s": 3}, 2, [], 0.0, 2),  # the clock has not moved yet: as many as were done
+    ],
+)
+def test_how_many_steps_a_window_goes_on(
+    changes: dict[str, Any], done: int, passed: list[float], elapsed_s: float, expected: int
+) -> None:
+    spec = make_spec(**{"max_measured_steps": 200} | changes)
+    assert steps_to_do(done, passed, elapsed_s, None, spec) == expected
 
-    assert steps_to_do(20, noisy, 22.0, None, spec) == 0
-    assert steps_to_do(20, noisy, 22.0, None, wider) == 10  # the next look
-    assert steps_to_do(20, noisy[:1], 1.0, None, spec) == 10  # the GPU has finished too few to tell
-    assert steps_to_do(40, noisy, 22.0, None, wider) == 5  # not beyond the maximum
-    assert steps_to_do(45, noisy[:1], 1.0, None, spec) == 0
-    assert steps_to_do(19, noisy[:19], 20.8, None, spec) == 1  # not before the minimum
 
-
-def test_long_steps_end_a_window_in_time_long_before_measured_steps() -> None:
-    """0.5 s a step and 5 s: 10 steps, though 50 were asked for; no look comes later than the 10th step."""
+@pytest.mark.parametrize(
+    ("step_s", "lag", "expected_step_s", "seen"),
+    [
+        (0.54, 0, None, [1, 2, 4, 8, 10]),  # 9 steps are 4.86 s of 5, and nobody looks there; 50 were asked for
+        (60.0, 0, 60.0, [1, 2]),  # two, however long they are
+        (0.001, 0, None, [1, 2, 4, 8, 16, 32, 50]),  # short ones are known at the minimum: no more looks than needed
+    ],
+)
+def test_when_a_window_is_looked_at(step_s: float, lag: int, expected_step_s: float | None, seen: list[int]) -> None:
     spec = make_spec(measured_steps=50, max_measured_steps=200, max_window_s=5)
-
-    assert looks(0.5, spec)[-1] == 10
-    assert looks(0.54, spec) == [1, 2, 4, 8, 10]  # 9 steps are 4.86 s, and nobody looks there
-    assert looks(0.21, spec)[-1] == 24
-
-
-def test_a_window_has_two_steps_however_long_they_are() -> None:
-    spec = make_spec(measured_steps=50, max_measured_steps=200, max_window_s=5)
-
-    assert looks(60.0, spec, expected_step_s=60.0) == [1, 2]
-
-
-def test_short_steps_end_a_window_by_their_number() -> None:
-    """1 ms a step: the mean is known at the minimum, 50 steps, and nothing is looked at more often than needed."""
-    spec = make_spec(measured_steps=50, max_measured_steps=200, max_window_s=5)
-
-    assert looks(0.001, spec) == [1, 2, 4, 8, 16, 32, 50]
+    assert looks(step_s, spec, lag=lag, expected_step_s=expected_step_s) == seen
 
 
 @pytest.mark.parametrize("lag", [3, 1000])
 def test_a_host_that_runs_ahead_of_the_gpu_launches_no_more_than_fits(lag: int) -> None:
     """The GPU has finished few steps or none when the host looks: the warm-up says how long they take."""
-    spec = make_spec(measured_steps=50, max_measured_steps=200, max_window_s=5, **SURE)
+    spec = make_spec(measured_steps=50, max_measured_steps=200, max_window_s=5, target_half_width_pct=0.001)
 
     assert looks(0.5, spec, lag=lag, expected_step_s=0.5)[-1] == 10
     assert looks(0.5, spec, lag=lag, expected_step_s=0.45)[-1] <= 12
-
-
-def test_the_mean_of_the_steps_predicts_a_window_s_time() -> None:
-    """Six of 0.1 s and two of 0.7 s take 0.25 s on average: 11 fill 2.75 s, so three more. By their median, 0.1 s, it
-    would be eight more, and the window 4 s long.
-    """
-    spec = make_spec(measured_steps=50, max_measured_steps=200, max_window_s=2.75)
-
-    assert steps_to_do(8, [0.1] * 6 + [0.7] * 2, 2.0, None, spec) == 3
-
-
-def test_a_mean_of_exactly_the_requested_precision_is_enough() -> None:
-    steps = [1.0, 1.2] * 10
-    spec = make_spec(measured_steps=20, max_measured_steps=45, max_window_s=3600)
-    exactly = spec.changed(measurement={"target_half_width_pct": half_width_pct(steps)})
-
-    assert steps_to_do(20, steps, 22.0, None, exactly) == 0
-
-
-def test_a_step_that_hangs_ends_the_window_when_its_time_is_up() -> None:
-    """Eight steps launched, three took 0.1 s, and the fourth has not come back after 6 s."""
-    spec = make_spec(measured_steps=50, max_measured_steps=200, max_window_s=5)
-
-    assert steps_to_do(8, [0.1] * 3, 6.3, 0.1, spec) == 0
 
 
 def test_the_first_warm_up_steps_say_nothing_about_the_step_time() -> None:
@@ -382,21 +363,6 @@ def test_only_what_stands_for_the_hf_trainer_looks_at_its_loss(
     assert len(calls) == (2 if looks else 0)
 
 
-def test_after_the_minimum_a_window_is_looked_at_every_ten_steps() -> None:
-    """Equal steps are known exactly: 30 is 10 past the minimum of 20, 25 is not a look."""
-    spec = make_spec(measured_steps=20, max_measured_steps=45, target_half_width_pct=4.4, max_window_s=3600)
-
-    assert steps_to_do(30, [1.0] * 30, 30.0, None, spec) == 0
-    assert steps_to_do(25, [1.0] * 25, 25.0, None, spec) == 5
-
-
-def test_a_window_of_which_nothing_is_known_yet_goes_on() -> None:
-    """Four steps launched in 10 ms, none has passed, nothing was expected: they may be short, so four more."""
-    spec = make_spec(measured_steps=50, max_measured_steps=200, max_window_s=3)
-
-    assert steps_to_do(4, [], 0.01, None, spec) == 4
-
-
 def test_only_the_last_micro_step_of_a_step_is_its_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradients travel between ranks in the last one only: in each they would take three times as long."""
     step = train_step(make_spec(recipe=Recipe.FULL, gradient_accumulation_steps=3))
@@ -452,13 +418,6 @@ def test_layers_that_share_their_input_keep_weights_unpacked_where_memory_allows
     TrainStep(spec, build(spec, CPU)._replace(fused=siblings), ProcessGroup(CPU))
 
     assert [one.keep_unpacked for one in siblings] == [keeps, keeps]
-
-
-def test_a_clock_that_has_not_moved_yet_divides_nothing_by_zero() -> None:
-    """Two steps launched in no time that the clock shows: two more, as many as were done."""
-    spec = make_spec(measured_steps=50, max_measured_steps=200, max_window_s=3)
-
-    assert steps_to_do(2, [], 0.0, None, spec) == 2
 
 
 def test_a_graph_is_captured_once_and_replayed_with_each_step_s_batches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from bench_image.contract.result_lines import result_lines
 from bench_image.contract.spec import RunSpec
 from tests.builders import make_failed, make_result
 from trainbench.cluster import pod_deletions
-from trainbench.cluster.housekeeping import Liveness, Rules, document, faults, pods_table, summary, sweep_pods
+from trainbench.cluster.housekeeping import Liveness, Rules, faults, names_by_outcome, summary, sweep_pods, table
 from trainbench.cluster.kubernetes_api import Refused, Unreachable
 from trainbench.core.tables import Tone
 from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, Owner, PodSettings, installation_labels, manifest
@@ -101,11 +101,11 @@ def test_pods_of_a_failed_release_are_deleted_by_schedule_and_logs_only_on_reque
         pod("live", LIVE),
         pod("by-hand", None),
     )
-    swept = document(sweep(api, mode, store))
+    swept = names_by_outcome(sweep(api, mode, store))
 
-    assert api.deleted == deleted
-    assert {*swept["deleted"], *swept["to_delete"]} == {"runs-on", "waits", "ended"}
-    assert list(swept["to_look_at"]) == ["by-hand"]
+    assert api.deleted == swept.get("deleted", []) == deleted
+    assert [*deleted, *swept.get("to be deleted", [])] == ["runs-on", "waits", "ended"]
+    assert swept["to be looked at"] == ["by-hand"]
 
 
 def test_one_pod_whose_deletion_fails_does_not_keep_the_others(store: Store) -> None:
@@ -115,9 +115,12 @@ def test_one_pod_whose_deletion_fails_does_not_keep_the_others(store: Store) -> 
     swept = sweep(api, Housekeeping.RELEASE, store)
 
     assert api.deleted == ["c"]
-    assert faults(swept) == "2 could not be deleted: a: a policy keeps it; b: no answer within 10 s"
-    assert summary(swept, "pod") == "3 pods: 1 deleted, 2 could not be deleted"
-    assert [row.tone for row in pods_table(swept).rows] == [Tone.BAD, Tone.BAD, Tone.GOOD]
+    over = "its run over of d is over"
+    assert faults(swept) == (
+        f"2 could not be deleted: a: {over}; a policy keeps it and b: {over}; no answer within 10 s"
+    )
+    assert summary(swept, "pod") == "3 pods: 1 deleted, 2 not deleted"
+    assert [row.tone for row in table(swept).rows] == [Tone.BAD, Tone.BAD, Tone.GOOD]
 
 
 def with_result(name: str, spec: RunSpec, **status: Any) -> dict[str, Any]:
@@ -147,7 +150,7 @@ def test_what_a_pod_left_is_stored_before_it_is_deleted_and_a_pod_that_cannot_be
 
     assert api.deleted == ["p0", "p2", "p3", "p4"]
     assert slept == [60]
-    assert faults(swept) == "1 could not be deleted: p1: the node does not answer"
+    assert faults(swept) == "1 could not be deleted: p1: its run over of d is over; the node does not answer"
     results = store.read_results(specs[0].identity.campaign_id).results
     assert {(result.spec.identity.run_id, result.error) for result in results} == {
         ("run-0", None), ("run-2", None), ("run-4", None)

@@ -13,7 +13,7 @@ from bench_image.contract.options import Recipe
 from tests.conftest import Golden
 from trainbench.cli.app import app
 from trainbench.core.number_checks import QuantityError
-from trainbench.cost.gpu_fit import document, facts_table, fits, known_gpu, meant_gpu, reading, sentence
+from trainbench.cost.gpu_fit import document, facts_table, fits, known_gpu, meant_gpu, reading
 from trainbench.cost.job_estimates import gpu_memory_bytes
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -42,7 +42,7 @@ def test_each_gpu_has_all_facts(gpu: str) -> None:
     assert spec.peak_name in PEAK_TFLOPS
     assert gpu_memory_bytes(gpu) == spec.memory_gib * 2**30
     assert 50 <= spec.tdp_w <= 1200
-    assert 200 <= spec.bandwidth_gb_per_s <= 10_000
+    assert 200 <= spec.memory_gb_per_s <= 10_000
     assert spec.source
 
 
@@ -55,7 +55,7 @@ def test_the_reference_s_facts() -> None:
     for gpu, (memory, bandwidth, tdp) in stated.items():
         spec = GPU_SPECS[gpu]
         assert (spec.memory_gib, spec.tdp_w) == (memory, tdp)
-        assert spec.bandwidth_gb_per_s == pytest.approx(bandwidth, rel=0.04)
+        assert spec.memory_gb_per_s == pytest.approx(bandwidth, rel=0.04)
 
 
 def test_a_short_name_means_the_one_gpu_that_has_it_and_else_the_sxm_module() -> None:
@@ -81,7 +81,7 @@ def test_a_gpu_by_its_nvml_name() -> None:
 
 def test_the_command(golden: Golden) -> None:
     shown = CliRunner().invoke(app, ["gpus", "A10"])
-    assert sentence("A10") in " ".join(shown.stdout.split())
+    assert "What fits one A10, of whose 25.8 GB" in shown.stdout
     document = json.loads(CliRunner().invoke(app, ["gpus", "--json"]).stdout)["data"]
     assert [row["GPU"] for row in document["gpus"]] == list(GPU_SPECS)
     assert len(facts_table().rows) == len(GPU_SPECS)

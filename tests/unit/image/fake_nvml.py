@@ -34,6 +34,19 @@ def gpus(*uuids: str) -> tuple[TorchGpu, ...]:
     return tuple(TorchGpu(uuid, "NVIDIA H200", 150_754_820_096) for uuid in uuids)
 
 
+def nvml_of(count: int) -> SimpleNamespace:
+    """NVML with so many GPUs: GPU-a, GPU-b and so on."""
+    return SimpleNamespace(
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: count,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetUUID=lambda handle: f"GPU-{'abcdefgh'[handle]}",
+        nvmlDeviceGetHandleByUUID=lambda uuid: uuid,
+        nvmlDeviceGetName=lambda gpu: "NVIDIA H200",
+        nvmlDeviceGetMemoryInfo=lambda gpu: SimpleNamespace(total=2**37),
+    )
+
+
 class FakeNvml:
     """One GPU that every UUID leads to. A value may be a list: each call takes the next one, the last one stays.
 

@@ -13,7 +13,14 @@ from bench_image.contract.flops import (
     tokens_per_sample,
 )
 from bench_image.contract.frozen import ContractError
-from bench_image.contract.model_shapes import MODELS, DecoderShape, EncoderDecoderShape, Gpt2Shape, MixtralShape
+from bench_image.contract.model_shapes import (
+    MODELS,
+    DecoderShape,
+    EncoderDecoderShape,
+    Gpt2Shape,
+    MixtralShape,
+    ModelShape,
+)
 from bench_image.contract.options import Recipe
 from bench_image.contract.work import Lora
 
@@ -56,31 +63,24 @@ def test_parameter_counts_are_those_of_the_published_models(model: str, count: i
     assert num_parameters(MODELS[model]) == count
 
 
-def test_parameters_of_the_paper_model() -> None:
-    """2 embeddings of 10*8, 3 layers of 576, and 3*2 + 1 norms of 8: 160 + 1728 + 56."""
-    assert num_parameters(PAPER) == 1944
+@pytest.mark.parametrize(
+    ("shape", "count"),
+    [
+        (PAPER, 160 + 1728 + 56),  # 2 embeddings of 10*8, 3 layers of 576, and 3*2 + 1 norms of 8
+        (PAPER.model_copy(update={"tie_embeddings": True}), 80 + 1728 + 56),
+        (MIXTRAL, 160 + 3 * (192 + 1536 + 32) + 56),
+        (GPT2, (10 + 32) * 8 + 3 * 768 + 3 * 13 * 8 + 2 * 8),  # positions; norms and biases
+        # Embedding 80, head 80 + 10. Encoder: 512 + biases 32 + 24 + 2 norms of 16, final norm 16. Decoder: 768 +
+        # biases 64 + 24 + 3 norms of 16, final norm 16.
+        (ENCODER_DECODER, 170 + 616 + 920),
+    ],
+)
+def test_parameters_by_hand(shape: ModelShape, count: int) -> None:
+    assert num_parameters(shape) == count
 
 
-def test_tied_embeddings_count_once() -> None:
-    assert num_parameters(PAPER.model_copy(update={"tie_embeddings": True})) == 1944 - 80
-
-
-def test_parameters_of_a_mixture_of_experts() -> None:
-    """160 + 3 * (192 + 1536 + 32) + 56; the routers, 3 * 32, are not packed into 4 bits."""
-    assert num_parameters(MIXTRAL) == 5496
-    assert num_quantisable(MIXTRAL) == 5280 - 96
-
-
-def test_parameters_of_gpt2() -> None:
-    """(10 + 32) * 8 embeddings and positions, 3 * 768, and 3 * 13 * 8 + 2 * 8 norms and biases."""
-    assert num_parameters(GPT2) == 336 + 2304 + 328
-
-
-def test_parameters_of_an_encoder_decoder() -> None:
-    """Embedding 80, head 80 + 10. Encoder: 512 + biases 32 + 24 + 2 norms of 16, final norm 16. Decoder: 768 + biases
-    64 + 24 + 3 norms of 16, final norm 16.
-    """
-    assert num_parameters(ENCODER_DECODER) == 170 + 616 + 920
+def test_the_routers_of_a_mixture_are_not_packed_into_4_bits() -> None:
+    assert num_quantisable(MIXTRAL) == 5280 - 3 * 32
 
 
 @pytest.mark.parametrize(
