@@ -112,8 +112,8 @@ def pages() -> Iterator[str]:
     study = document(f"{PAGES_STUDY}/reads-sqlite.json")
     plain = max(read["cpu_ms"] for read in study["reads"] if "chart" not in read["read"])
     yield (
-        f"({study['nodes']:,} nodes, {study['nights']} nights) in SQLite, each of {len(study['reads'])} reads behind the"
-        f" pages takes at most {study['largest_cpu_ms']:.0f} ms of CPU time, and without a chart {plain:.0f} ms"
+        f"({study['nodes']:,} nodes, {study['nights']} nights) in SQLite, each of {len(study['reads'])} reads behind"
+        f" the pages takes at most {study['largest_cpu_ms']:.0f} ms of CPU time, and without a chart {plain:.0f} ms"
     )
     yield f"costs {more_cpu_ms():.0f} ms more CPU while there is a banner"
 
