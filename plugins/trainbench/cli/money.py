@@ -32,16 +32,16 @@ def gpus(
     from bench_image.contract.gpu_specs import GPU_SPECS
     from trainbench.cost import gpu_fit
 
-    tables, sentence = (gpu_fit.facts_table(), gpu_fit.fits_table()), None
+    tables = (gpu_fit.facts_table(), gpu_fit.fits_table())
     if gpu:
         known = gpu_fit.known_gpu(gpu)
         if choice := gpu_fit.reading(gpu, known):
             base.show(f"{choice} The facts are those of: {GPU_SPECS[known].source}.", stderr=True)
-        tables, sentence = (gpu_fit.facts_table([known]), gpu_fit.jobs_table(known)), gpu_fit.sentence(known)
+        tables = (gpu_fit.facts_table([known]), gpu_fit.jobs_table(known))
     facts, fits = (
         [dict(zip(made.names, (cell.value for cell in row.cells), strict=True)) for row in made.rows] for made in tables
     )
-    base.answer({"gpus": facts, "fits": fits, "sentence": sentence}, *tables, *([sentence] if sentence else []))
+    base.answer({"gpus": facts, "fits": fits}, *tables)
 
 
 class Content(StrEnum):
@@ -210,10 +210,6 @@ def estimate(
     ] = None,
     samples_per_s: Annotated[float | None, typer.Option(help="Known samples/s of all GPUs together.")] = None,
     mfu: Annotated[float | None, typer.Option(help="Expected MFU, for a rate by formula.", metavar="%")] = None,
-    efficiency: Annotated[
-        float | None,
-        typer.Option(help="Expected scaling efficiency, as a share, on a number of GPUs that was not measured."),
-    ] = None,
     price: Annotated[
         str,
         typer.Option(
@@ -226,8 +222,7 @@ def estimate(
         typer.Option(
             "--with",
             metavar="NAME=VALUE",
-            help="Spot: per_day (interruptions of one instance), checkpoint_every_minutes, restart_minutes, "
-            "wait_minutes (for a new instance; the other instances are billed meanwhile). "
+            help="Spot: per_day (interruptions of one instance), checkpoint_every_minutes, restart_minutes. "
             "Owned: purchase_usd (without it the card's list price), life_years, utilisation, residual_share, "
             "opex_usd_per_gpu_hour. May be repeated.",
         ),
@@ -268,7 +263,6 @@ def estimate(
         strategy=strategy,
         samples_per_s=samples_per_s,
         mfu_pct=mfu,
-        efficiency=efficiency,
     )
     market = (prices, pricing_of(price, base.named_values(with_, "--with")), _today())
     if sources:

@@ -145,20 +145,6 @@ def jobs_table(gpu: str) -> Table:
     )
 
 
-def sentence(gpu: str) -> str:
-    """The largest answer in one sentence: which models train in full, and which with 4-bit weights only."""
-    full = [model for model in SIZED if fits(gpu, model, Recipe.FULL)]
-    lora = [model for model in SIZED if model not in full and fits(gpu, model, Recipe.LORA)]
-    qlora = [model for model in SIZED if model not in (*full, *lora) and fits(gpu, model, Recipe.QLORA)]
-    return (
-        f"One {gpu} trains in full: {_named(full)}; only with LoRA: {_named(lora)}; only with QLoRA: {_named(qlora)}."
-    )
-
-
-def _named(models: Sequence[str]) -> str:
-    return listing(models, most=len(SIZED))
-
-
 def document() -> str:
     """docs/internals/gpus.md."""
     return HEAD + "\n".join(markdown.section(made) for made in (facts_table(), fits_table()))

@@ -123,20 +123,6 @@ def measured_rate(row: ComparisonRow) -> Rate:
     )
 
 
-def scaled_rate(rate: Rate, num_gpus: int, efficiency: float) -> Rate:
-    """The rate on a number of GPUs that was not measured: rate per GPU x GPUs x efficiency. Raises QuantityError."""
-    per_gpu = rate.samples_per_s / rate.num_gpus
-    share_kept = used_share(efficiency, "scaling efficiency")
-    return Rate(
-        samples_per_s=per_gpu * positive(num_gpus, "number of GPUs") * share_kept,
-        num_gpus=num_gpus,
-        source=(
-            f"{rate.source}, on {count(rate.num_gpus, 'GPU')}; taken to {count(num_gpus, 'GPU')} at the given scaling "
-            f"efficiency of {share(100 * share_kept)}"
-        ),
-    )
-
-
 def rate_by_mfu(spec: RunSpec, gpu_name: str, mfu_pct: float) -> Rate:
     """The rate by formula: MFU x peak x GPUs / (model FLOPs per token x tokens per sample). Raises QuantityError, also
     where the GPU's peak is unknown.
@@ -261,9 +247,8 @@ def _spot_note(cut: Interruptions | None) -> str:
         return "Spot: no interruption is counted."
     return (
         f"Spot: {figure(cut.per_day, 3)} interruptions a day and instance, a checkpoint every "
-        f"{figure(cut.checkpoint_every_minutes, 3)} min, {figure(cut.restart_minutes, 3)} min to start again; "
-        f"{figure(cut.wait_minutes, 3)} min to wait for a new instance, in which the other instances stay billed; "
-        "what they take is in the price and the time."
+        f"{figure(cut.checkpoint_every_minutes, 3)} min, {figure(cut.restart_minutes, 3)} min to start again: "
+        "what they take is in the price and the time; the wait for a new instance is not."
     )
 
 
@@ -299,7 +284,6 @@ class EstimateRequest:
     strategy: Strategy | None = None
     samples_per_s: float | None = None
     mfu_pct: float | None = None
-    efficiency: float | None = None
 
     def job(self, work: str, gpu: str | None, num_gpus: int) -> TrainingJob:
         epochs = positive(self.epochs, "epochs")
@@ -395,13 +379,10 @@ def rated(request: EstimateRequest, rows: Sequence[ComparisonRow]) -> list[tuple
     if measured := [pair for pair in known if pair[1].num_gpus == request.num_gpus]:
         return measured
     sizes = sorted({rate.num_gpus for _, rate in known})
-    if request.efficiency is None:
-        raise EstimateError(
-            f"nothing was measured on {count(request.num_gpus, 'GPU')}, only on {listing(map(str, sizes))}: choose one "
-            "of these, or give the scaling efficiency that you expect"
-        )
-    largest = [(row, rate) for row, rate in known if rate.num_gpus == sizes[-1]]
-    return [(row, scaled_rate(rate, request.num_gpus, request.efficiency)) for row, rate in largest]
+    raise EstimateError(
+        f"nothing was measured on {count(request.num_gpus, 'GPU')}, only on {listing(map(str, sizes))}: choose one of "
+        "these; or give the job without results, and its rate by --samples-per-s or --mfu"
+    )
 
 
 def _measured_memory(row: ComparisonRow) -> MemoryFit | None:

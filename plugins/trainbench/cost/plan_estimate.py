@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import AUTO, Device
-from trainbench.core.formats import count, listing, share
+from trainbench.core.formats import listing, share
 from trainbench.core.number_checks import QuantityError
 from trainbench.cost.job_estimates import memory_fit, rate_by_mfu
 from trainbench.history.history import PastRun
@@ -171,19 +171,14 @@ def _notes(plan: Plan, kinds: Sequence[RunKind], prices: Sequence[Price]) -> Ite
             "--gpu 'H100 80GB HBM3' --gpus 8."
         )
         return
-    # The work, and its GPU where the plan has several.
-    named = [(kind, f"{kind.work} on {kind.gpu}" if len(gpus) > 1 else kind.work) for kind in kinds]
-    if known := [f"{name} ({count(kind.num_past_runs, 'run')})" for kind, name in named if kind.num_past_runs]:
-        median = "Duration by the history, the median of equal runs on the same GPU or CPU here"
-        yield f"{median}: {listing(known)}."
-    computed = [name for kind, name in named if not kind.num_past_runs]
+    if any(kind.num_past_runs for kind in kinds):
+        yield "By past runs: the median of what equal runs took here on the same GPU or CPU."
     if is_cpu:
         of_all = "its cost is not" if all(kind.run_s for kind in kinds) else "neither its duration nor its cost is"
         yield f"A trial on a CPU: {of_all} estimated."
-    elif computed:
-        which = "" if len(computed) == len(kinds) else f" of {listing(dict.fromkeys(computed))}"
+    elif not all(kind.num_past_runs for kind in kinds):
         yield (
-            f"Duration{which} by formula: {START_S:.0f} s to start, then warm-up and windows at an MFU of "
+            f"By formula: {START_S:.0f} s to start, then warm-up and windows at an MFU of "
             f"{share(ASSUMED_MFU_PCT, 0)}; expect half to twice of it."
         )
     if plan.judges_nodes and any(kind.run_s for kind in kinds):
@@ -206,16 +201,10 @@ def _prices_note(gpu: str, plan: Plan, prices: Sequence[Price]) -> str:
     on_demand, spot = price_for(gpu, prices, plan.params.usd_per_gpu_hour), cheapest_spot(gpu, prices)
     if on_demand is None:
         return f"No price of {gpu}: give one by --set usd_per_gpu_hour=2.50, or a table by TRAINBENCH_PRICES."
-    # On demand the same offer may cost less than the one that counts: then spot saves less than it seems to.
-    beside = (
-        f", ${spot.usd_per_gpu_hour:.2f} on demand there"
-        if spot and on_demand and spot.usd_per_gpu_hour != on_demand.usd_per_gpu_hour
-        else ""
-    )
-    spot_text = (
-        f"; spot at ${spot.spot_usd_per_gpu_hour:.2f} ({spot.offer}{beside}), the cheapest of "
-        f"{count(sum(bool(price.spot_usd_per_hour) for price in exact_prices(gpu, prices)), 'offer')}"
-        if spot
-        else "; no spot price is known"
-    )
+    spot_text = "; no spot price is known"
+    if spot:
+        spot_text = (
+            f"; spot at ${spot.spot_usd_per_gpu_hour:.2f} ({spot.offer}; on demand ${spot.usd_per_gpu_hour:.2f}), the "
+            "cheapest"
+        )
     return f"{gpu}: on demand at ${on_demand.usd_per_gpu_hour:.2f} per GPU-hour ({on_demand.offer}){spot_text}."

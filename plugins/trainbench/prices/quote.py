@@ -44,17 +44,16 @@ UNIT_HOURS = {Basis.DAY: HOURS_PER_DAY, Basis.WEEK: HOURS_PER_WEEK, Basis.MONTH:
 
 
 class Interruptions(Frozen):
-    """Interruptions of a spot instance: their rate and the time that each costs. See useful_shares."""
+    """Interruptions of a spot instance: their rate and the time that each costs. See useful_share."""
 
     per_day: float
     checkpoint_every_minutes: float
     restart_minutes: float
-    wait_minutes: float = 0.0  # minutes until a new instance, while the others are billed
 
-    def useful(self, num_instances: int) -> tuple[float, float]:
-        """Useful shares of the paid hours and of the elapsed time. Raises QuantityError."""
+    def useful(self, num_instances: int) -> float:
+        """Useful share of the paid hours. Raises QuantityError."""
         hours = (self.checkpoint_every_minutes / 60, self.restart_minutes / 60)
-        return useful_shares(self.per_day / 24, *hours, num_instances, self.wait_minutes / 60)
+        return useful_share(self.per_day / 24, *hours, num_instances)
 
 
 class Ownership(Frozen):
@@ -142,10 +141,10 @@ def _quotes(
         billed = instances * price.gpus_per_instance
         unit_hours = UNIT_HOURS.get(pricing.basis, 1.0)
         unit_usd = getattr(price, PRICE_OF.get(pricing.basis, PRICE_OF[Basis.ON_DEMAND]))
-        usd_per_gpu_hour, useful_time = unit_usd / unit_hours / price.gpus_per_instance, 1.0
+        usd_per_gpu_hour, useful = unit_usd / unit_hours / price.gpus_per_instance, 1.0
         if pricing.basis is Basis.SPOT:
             cut = pricing.interruptions
-            useful, useful_time = cut.useful(instances) if cut else (pricing.useful_share, pricing.useful_share)
+            useful = cut.useful(instances) if cut else pricing.useful_share
             usd_per_gpu_hour = usd_per_useful_gpu_hour(usd_per_gpu_hour, useful)
         hours = work_hours(num_samples, samples_per_s) if samples_per_s else None
         paid_hours = hours
@@ -164,7 +163,7 @@ def _quotes(
                 usd_per_gpu_hour=usd_per_gpu_hour,
                 instances=instances,
                 billed_gpus=billed,
-                hours=None if hours is None else hours / useful_time,
+                hours=None if hours is None else hours / useful,
                 usd=usd,
                 usd_per_1000_samples=per_1000,
                 as_of=price.as_of,
@@ -230,35 +229,29 @@ def _usd_per_hour(usd_per_gpu_hour: float, num_gpus: int) -> float:
 # Spot: hours lost to an interruption are paid for, too. For an hour in which all N instances run: each is interrupted r
 # times, and one stops all of them, so the gang is interrupted N r times. An interruption comes at any time between two
 # checkpoints, so half an interval's work is done again on average (Young, Communications of the ACM 17(9), 1974), and
-# `restart_hours` pass from the new instance's start to the first step that is new: all N are paid for both. While the
-# new instance is waited for, the provider takes one instance away and bills the N - 1 others on (AWS EC2 User Guide,
-# "Spot Instance interruptions"): of every hour of waiting a share (N - 1) / N is paid. One instance alone waits for
-# nothing but time.
+# `restart_hours` pass from the new instance's start to the first step that is new: all N are paid for both.
 #
-#     work = 1 - N r (checkpoint / 2 + restart)     paid = 1 + N r wait (N - 1) / N     elapsed = 1 + N r wait
+#     useful share = 1 - N r (checkpoint / 2 + restart)
 #
-# Interruptions during a restart or a wait are not counted: they are rare where the share is worth having.
+# The wait for a new instance is not counted, nor interruptions during a restart.
 
 
-def useful_shares(
-    interruptions_per_hour: float, checkpoint_every_hours: float, restart_hours: float,
-    num_instances: int = 1, wait_hours: float = 0.0,
-) -> tuple[float, float]:  # fmt: skip
-    """The shares of the paid hours (work / paid) and of the time that passes, waiting included (work / elapsed), that
-    bring the training on. `interruptions_per_hour`: of one instance. Raises QuantityError, also where nothing is left.
+def useful_share(
+    interruptions_per_hour: float, checkpoint_every_hours: float, restart_hours: float, num_instances: int = 1
+) -> float:
+    """The share of the paid hours that brings the training on. `interruptions_per_hour`: of one instance. Raises
+    QuantityError, also where nothing is left.
     """
-    gang_rate = not_negative(interruptions_per_hour, "interruptions_per_hour") * positive(
-        num_instances, "num_instances"
-    )
+    instances = positive(num_instances, "num_instances")
+    gang_rate = not_negative(interruptions_per_hour, "interruptions_per_hour") * instances
     lost = not_negative(checkpoint_every_hours, "checkpoint_every_hours") / 2
     lost += not_negative(restart_hours, "restart_hours")
-    work, waited = 1 - gang_rate * lost, gang_rate * not_negative(wait_hours, "wait_hours")
-    if work <= 0:
+    if gang_rate * lost >= 1:
         raise QuantityError(
             f"{gang_rate:g} interruptions per hour that take {lost:g} h each leave nothing of the hour: save "
             "checkpoints more often, or do not use spot"
         )
-    return work / (1 + waited * (num_instances - 1) / num_instances), work / (1 + waited)
+    return 1 - gang_rate * lost
 
 
 def usd_per_useful_gpu_hour(spot_usd_per_gpu_hour: float, useful: float) -> float:

@@ -24,24 +24,16 @@ pytestmark = pytest.mark.usefixtures("home")
     ("arguments", "message"),
     [
         (["--set", "model=gpt9"], "model is 'gpt9': not a known model (did you mean 'gpt2'?): choose one of tiny"),
-        (["--set", "micro_batch_size=most"], "micro_batch_size is 'most': Input should be a valid integer"),
-        (["--set", "model=mine", "--set", "dimensions={"], "dimensions is '{': not a JSON object"),
         (
             ["--set", "precision=fp16", "--set", "strategies=zero3", "--set", "gpus_per_node=2"],
             "nothing can run: strategy zero3: precision 'fp16' with strategy 'zero3'",
         ),
         (["--nodes", ""], "zero nodes: name at least one"),
-        (["--nodes", "../../x"], "nodes is '../../x'"),
-        (["--set", "micro_batch_size=0"], "micro_batch_size is '0'"),
         (["--set", "rounds"], "--set 'rounds' has no '='"),
-        (["--set", "colour=red"], "colour is not a parameter of node_consistency: choose from nodes, "),
         (
             ["--set", "modle=tiny", "--set", "variants=fp16"],
             "modle (did you mean 'model'?) and variants are not parameters of node_consistency: choose from nodes, ",
         ),
-        (["--set", "usd_per_gpu_hour=nan"], "usd_per_gpu_hour is 'nan'"),
-        (["--set", "drill_node=node-9"], "drill_node 'node-9' is not among the nodes"),
-        (["--set", "strategies=ddp"], "nothing can run: strategy ddp"),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_code_2(arguments: list[str], message: str) -> None:

@@ -37,25 +37,6 @@ def test_a_suite_is_planned_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ("--suite", "nightly"),
-            "--suite is 'nightly': choose node_consistency, strategy_scaling, config_diagnosis, hardware_survey",
-        ),
-        (("--suite", "config_diagnosis", "-s", "variants="), "variants is []"),
-        (("--suite", "hardware_survey", "-s", "models=tiny,tiny"), "'tiny' is named twice"),
-        (("--suite", "hardware_survey", "-s", "purchase_usd=[1"), "purchase_usd is '[1': not a JSON object"),
-    ],
-)
-def test_wrong_input_is_one_line(arguments: tuple[str, ...], message: str) -> None:
-    result = trainbench("plan", *arguments)
-
-    assert result.exit_code == ExitCode.USAGE
-    assert message in result.stderr
-
-
-@pytest.mark.parametrize(
     ("make", "heading"),
     [(campaigns.configurations, "## Configurations, against"), (campaigns.survey, "## Hardware, side by side")],
 )

@@ -87,27 +87,11 @@ class TestSpot:
         """
         cut = Interruptions(per_day=0.5, checkpoint_every_minutes=30, restart_minutes=6)
         pricing = Pricing(basis=Basis.SPOT, interruptions=cut)
-        (offer,) = estimate(JOB, RATE, [price(spot=0.18)], pricing, TODAY).offers
+        result = estimate(JOB, RATE, [price(spot=0.18)], pricing, TODAY)
+        (offer,) = result.offers
+        assert result.assumptions[1].startswith("Spot: 0.500 interruptions a day and instance, a checkpoint every 30.0")
         assert offer.usd_per_gpu_hour == pytest.approx(0.185408, abs=1e-6)
         assert (offer.usd, offer.hours) == (pytest.approx(0.37456, abs=1e-5), pytest.approx(0.52022, abs=1e-5))
-
-    def test_waiting_nodes_are_billed_and_take_time(self) -> None:
-        """As above and 60 min of waiting: 4 x 0.5 a day = 1 / 12 an hour. Paid 1 + 1 / 12 x 3 / 4 = 1.0625, passed
-        1.083333: $0.18 x 1.0625 / 0.970833 = $0.196996; 0.50505 x 1.083333 / 0.970833 = 0.56358 h.
-        """
-        cut = Interruptions(per_day=0.5, checkpoint_every_minutes=30, restart_minutes=6, wait_minutes=60)
-        result = estimate(JOB, RATE, [price(spot=0.18)], Pricing(basis=Basis.SPOT, interruptions=cut), TODAY)
-        (offer,) = result.offers
-        assert (offer.usd_per_gpu_hour, offer.hours) == (
-            pytest.approx(0.196996, abs=1e-6),
-            pytest.approx(0.56358, abs=1e-5),
-        )
-        assert result.assumptions[1:3] == (
-            "Spot: 0.500 interruptions a day and instance, a checkpoint every 30.0 min, 6.00 min to start again; "
-            "60.0 min to wait for a new instance, in which the other instances stay billed; what they take is in the "
-            "price and the time.",
-            "Several instances: the rate holds only if the network between them is fast enough.",
-        )
 
     def test_without_any_it_says_so(self) -> None:
         result = estimate(JOB, RATE, [price()], Pricing(basis=Basis.SPOT), TODAY)
@@ -278,7 +262,7 @@ def test_the_headline_spans_the_shortest_and_the_longest_time() -> None:
 
 def test_one_offer_of_several_instances_is_enough_for_the_warnings_about_them() -> None:
     """Four GPUs: four instances of one, or one of eight."""
-    cut = Interruptions(per_day=0.5, checkpoint_every_minutes=30, restart_minutes=6, wait_minutes=60)
+    cut = Interruptions(per_day=0.5, checkpoint_every_minutes=30, restart_minutes=6)
     offers = [price(spot=0.18), price(4.80, gpus=8, spot=1.44)]
     assumptions = estimate(JOB, RATE, offers, Pricing(basis=Basis.SPOT, interruptions=cut), TODAY).assumptions
     assert any(line.startswith("Several instances: the rate holds only if") for line in assumptions)

@@ -13,7 +13,7 @@ from bench_image.contract.options import Recipe
 from tests.conftest import Golden
 from trainbench.cli.app import app
 from trainbench.core.number_checks import QuantityError
-from trainbench.cost.gpu_fit import document, facts_table, fits, known_gpu, meant_gpu, reading, sentence
+from trainbench.cost.gpu_fit import document, facts_table, fits, known_gpu, meant_gpu, reading
 from trainbench.cost.job_estimates import gpu_memory_bytes
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -81,7 +81,7 @@ def test_a_gpu_by_its_nvml_name() -> None:
 
 def test_the_command(golden: Golden) -> None:
     shown = CliRunner().invoke(app, ["gpus", "A10"])
-    assert sentence("A10") in " ".join(shown.stdout.split())
+    assert "What fits one A10, of whose 25.8 GB" in shown.stdout
     document = json.loads(CliRunner().invoke(app, ["gpus", "--json"]).stdout)["data"]
     assert [row["GPU"] for row in document["gpus"]] == list(GPU_SPECS)
     assert len(facts_table().rows) == len(GPU_SPECS)

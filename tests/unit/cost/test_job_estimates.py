@@ -27,10 +27,7 @@ def test_what_was_measured_on_as_many_gpus_counts_as_it_is() -> None:
     assert rates(EstimateRequest(num_samples=1, changes={}), row(10.0), on_four) == [(10.0, 1), (36.0, 4)]
 
 
-def test_another_number_of_gpus_is_scaled_from_the_largest_that_was_measured() -> None:
-    """18 samples/s on two GPUs are 9 on each; on four at 80 %: 28.8."""
-    params = EstimateRequest(num_samples=1, changes={}, num_gpus=4, efficiency=0.8)
-    assert rates(params, row(10.0), row(18.0, num_gpus=2)) == [(pytest.approx(28.8), 4)]
+def test_another_number_of_gpus_is_not_guessed() -> None:
     with pytest.raises(EstimateError, match="nothing was measured on 4 GPUs, only on 1 and 2: "):
         rated(EstimateRequest(num_samples=1, changes={}, num_gpus=4), [row(10.0), row(18.0, num_gpus=2)])
 

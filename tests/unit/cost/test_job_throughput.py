@@ -9,13 +9,11 @@ from tests.builders import make_result, make_spec
 from trainbench.core.number_checks import QuantityError
 from trainbench.cost.job_estimates import (
     EstimateRequest,
-    Rate,
     by_formula,
     measured_rate,
     rate_by_mfu,
-    scaled_rate,
 )
-from trainbench.exchange.result_files import Collector
+from trainbench.exchange.result_files import row_of_runs
 from trainbench.prices.quote import Pricing
 
 
@@ -46,16 +44,6 @@ def test_a_gpu_without_a_known_peak_is_not_guessed() -> None:
         rate_by_mfu(make_spec(), "H100", 40.0)
 
 
-def test_a_rate_on_more_gpus() -> None:
-    """2.8 samples/s on 2 GPUs are 1.4 each; 8 at 90 %: 1.4 x 8 x 0.9 = 10.08."""
-    rate = scaled_rate(Rate(samples_per_s=2.8, num_gpus=2, source="measured: one run of x"), 8, 0.9)
-    assert (rate.samples_per_s, rate.num_gpus) == (pytest.approx(10.08), 8)
-    expected = "measured: one run of x, on 2 GPUs; taken to 8 GPUs at the given scaling efficiency of 90.0 %"
-    assert rate.source == expected
-    with pytest.raises(QuantityError, match=r"scaling efficiency is 1\.1"):
-        scaled_rate(rate, 16, 1.1)
-
-
 def test_a_given_rate_must_be_one() -> None:
     given = partial(EstimateRequest, num_samples=1, changes={}, gpu="NVIDIA A10")
     assert by_formula(given(samples_per_s=5.5), (), Pricing(), date(2026, 11, 21)).samples_per_s == 5.5
@@ -64,17 +52,13 @@ def test_a_given_rate_must_be_one() -> None:
 
 
 def test_a_measured_rate_is_the_median_of_its_runs() -> None:
-    collector = Collector()
-    for node, rate in (("node-1", 9.0), ("node-2", 10.0), ("node-3", 12.0)):
-        collector.add_result("results", node, make_result(node, samples_per_s=rate))
-    (row,) = collector.rows()
-    result = measured_rate(row)
+    rates = {"node-1": 9.0, "node-2": 10.0, "node-3": 12.0}
+    runs = [(node, make_result(node, samples_per_s=rate)) for node, rate in rates.items()]
+    result = measured_rate(row_of_runs("results", runs))
     assert (result.samples_per_s, result.num_gpus) == (10.0, 1)
     assert result.source == "measured: the median of 3 runs of results, ± 15.0 % (half of the range of 3 runs)"
 
 
 def test_a_single_run_is_not_called_a_median() -> None:
-    collector = Collector()
-    collector.add_result("results", "node-1", make_result("node-1", samples_per_s=9.0))
-    (row,) = collector.rows()
+    row = row_of_runs("results", [("node-1", make_result("node-1", samples_per_s=9.0))])
     assert measured_rate(row).source.startswith("measured: one run of results")

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from bench_image.contract.spec import IDENTIFIER
-from bench_image.contract.work import DiskData, Lora
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import FIELDS, form, parse_params
 from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode, named_nodes
@@ -124,27 +123,6 @@ def test_a_preset_brings_its_own_optimizer_and_checkpointing_unless_they_are_set
     assert (as_users_run.work.optimizer, as_users_run.work.gradient_checkpointing) == ("paged_adamw_8bit", True)
     assert (tuned.work.optimizer, tuned.work.gradient_checkpointing) == ("adamw_torch", "auto")
     assert (spec.work.optimizer, spec.work.gradient_checkpointing) == ("adamw_8bit", False)
-
-
-def test_the_params_reach_the_spec() -> None:
-    shape = {"family": "gpt2", "hidden_size": 64, "num_layers": 2, "num_heads": 4}
-    spec = plan(
-        model="Mine-1",
-        dimensions=shape,
-        weights="/models/mine",
-        recipe="lora",
-        micro_batch_size="auto",
-        lora_targets="all",
-        lora_dropout=0.05,
-        data_folder="/scratch/data",
-        data_num_samples=512,
-        data_num_shards=4,
-    ).specs[0]
-
-    assert (spec.work.shape.family, spec.work.weights, spec.work.micro_batch_size) == ("gpt2", "/models/mine", "auto")
-    assert spec.work.lora == Lora(dropout=0.05, targets=("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"))
-    assert spec.work.data == DiskData(folder="/scratch/data", num_samples=512, num_shards=4)
-    assert spec.identity.run_id == f"mine-1-lora-single-1x1-bauto-s512-{spec.fingerprint}-node-1-r1"
 
 
 @pytest.mark.parametrize(

@@ -91,14 +91,6 @@ def test_what_the_page_of_2024_calls_an_a100_80gb_is_read_as_what_it_is() -> Non
     }
 
 
-def test_both_prices_of_the_a10_are_there_with_their_sources() -> None:
-    by_price = {p.on_demand_usd_per_hour: p for p in TABLE if p.gpu == "A10" and p.gpus_per_instance == 1}
-    assert by_price[0.60].source.startswith("a published benchmarking guide")
-    assert by_price[0.60].spot_usd_per_gpu_hour == 0.18
-    assert by_price[2.00].source.startswith("Oracle's price list")
-    assert by_price[2.00].spot_usd_per_gpu_hour is None
-
-
 def test_our_table_prices_every_gpu_and_provider_that_it_must() -> None:
     gpus = {
         "A10", "A10G", "L4", "L40S", "A100 40GB", "A100 80GB", "H100", "H200", "B200", "RTX 3090", "RTX 4080",

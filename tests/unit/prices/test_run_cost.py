@@ -74,12 +74,6 @@ class TestPriceRun:
         cost = price_run(make_cpu_result(total_s=36.0), given_price(10.0, None))
         assert (cost.gpu_hours, cost.run_usd, cost.reason) == (None, 0.1, None)
 
-    def test_every_gpu_of_the_node_counts(self) -> None:
-        """360 s on 4 GPUs = 0.4 GPU-hours = $4.00; 40 / (10 * 3.6) = $1.1111."""
-        cost = price_run(make_result(samples_per_s=10.0, total_s=360.0, strategy="ddp", gpus_per_node=4), H200)
-        assert (cost.gpu_hours, cost.run_usd) == (0.4, 4.0)
-        assert cost.usd_per_1000_samples == pytest.approx(1.1111, abs=1e-4)
-
     def test_every_node_of_the_gang_counts(self) -> None:
         """360 s on 2 nodes x 4 GPUs = 0.8 GPU-hours = $8.00; 80 / (10 * 3.6) = $2.2222; 5120 tokens/s: $4.3403."""
         gang = {"strategy": "ddp", "nodes": 2, "gpus_per_node": 4, "peers": ("node-2",)}
