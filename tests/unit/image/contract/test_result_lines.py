@@ -90,4 +90,3 @@ def test_a_result_that_grows_beyond_the_limit_is_refused_before_it_is_unpacked()
     with pytest.raises(ResultLinesError, match="larger than the 16,000,000 bytes"):
         ResultReader(result_lines("a" * (MAX_RESULT_BYTES + 1))).text()
     assert ResultReader(result_lines("a" * MAX_RESULT_BYTES)).is_complete
-
