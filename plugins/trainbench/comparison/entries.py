@@ -21,6 +21,7 @@ from bench_image.contract.work import AUTO, PRESET_SETTINGS, Device, Preset
 from trainbench.core.formats import count, share
 from trainbench.core.grouping import grouped
 from trainbench.core.known_values import known_median
+from trainbench.core.verdicts import Tolerances
 from trainbench.figure_catalogue.figure import Figure
 from trainbench.figure_catalogue.run_figures import COST_FIGURES, PEAK_MEMORY_GB, SAMPLES_PER_SECOND, TOKENS_PER_SECOND
 from trainbench.planning.skipped import Skipped
@@ -28,6 +29,8 @@ from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
 from trainbench.results.readings import gpu_name, hardware_name, is_measured
 
+# Of a strategy's only run, which cannot show its own: what equal nodes may differ by.
+ONE_RUN_NOISE_PCT = Tolerances().samples_per_second_pct
 # The settings of one preset: jobs that are equal at these settings differ in their presets only.
 DECIDED_BY_PRESET: Mapping[str, Any] = {"preset": Preset.AS_USERS_RUN, **PRESET_SETTINGS[Preset.AS_USERS_RUN]}
 
@@ -222,11 +225,12 @@ class Entry(MeasuredRuns):
 
     @cached_property
     def noise_pct(self) -> float:
-        """Noise of the throughput in percent: the largest of half the range of the runs, half
-        the range of the windows of one run, and the 95 % half-width of the mean step time.
+        """Noise of the throughput in percent: the largest of half the range of the runs (of one run ONE_RUN_NOISE_PCT),
+        half the range of the windows of one run, and the 95 % half-width of the mean step time.
         """
         performances = [result.performance for result in self.results]
-        noises = [half_range_pct([each.samples_per_second for each in performances if each.samples_per_second])]
+        rates = [each.samples_per_second for each in performances if each.samples_per_second]
+        noises = [ONE_RUN_NOISE_PCT if len(rates) == 1 else half_range_pct(rates)]
         for each in performances:
             noises += [each.step_time.half_width_pct] if each.step_time else []
             noises.append(half_range_pct([window.samples_per_second for window in each.windows]))
@@ -248,24 +252,6 @@ def all_entries(group: WorkGroup) -> list[Entry]:
 def world_sizes(group: WorkGroup) -> list[int]:
     """The numbers of GPUs that were measured, smallest first."""
     return sorted({result.spec.placement.world_size for result in group.results})
-
-
-def places(runs: Sequence[int]) -> list[str]:
-    """The place of each strategy of one size, by its number of runs, the fastest first: "1 of 3". One run alone shows
-    no noise, so it has none.
-    """
-    if len(runs) == 1:
-        return ["alone"]
-    ranked = [place for place, number in enumerate(runs) if number > 1]
-    return [
-        f"{ranked.index(place) + 1} of {len(ranked)}" if place in ranked else too_few(all_are=not ranked)
-        for place in range(len(runs))
-    ]
-
-
-def too_few(*, all_are: bool) -> str:
-    """Instead of the place of a strategy with one run."""
-    return f"one run{' each' if all_are else ''}: too few to rank"
 
 
 def apart_pct(one: Entry, other: Entry) -> float:

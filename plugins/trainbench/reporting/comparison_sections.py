@@ -222,8 +222,8 @@ def _strategies(
         traits = strategy_standings.traits_of(peers, scaled)
         kinds |= dict.fromkeys(each.kind for each in traits)
         patterns = [each.pattern for each in traits] or [""] * len(peers)
-        places = compared.places([len(entry.results) for entry in peers])
-        for entry, place, pattern in zip(peers, places, patterns, strict=True):
+        for number, (entry, pattern) in enumerate(zip(peers, patterns, strict=True), start=1):
+            place = f"{number} of {len(peers)}" if len(peers) > 1 else "alone"
             rows.append(_Placed(entry=entry, place=place, first=peers[0], scaling=texts[entry.name], pattern=pattern))
     # An OOM, say: it stands beside the measured runs of the work.
     failed = [
@@ -282,7 +282,7 @@ def _notes(
     yield f"Equal work: places hold within one number of {units}. {runs}; where a row has several, their median."
     of_sizes = [compared.entries(group, size) for size in compared.world_sizes(group)]
     if any(len(peers) > 1 and min(len(entry.results) for entry in peers) < 2 for peers in of_sizes):
-        yield "One run shows no noise from run to run, so it has no place: give two `rounds` or more."
+        yield f"One run alone counts as {compared.ONE_RUN_NOISE_PCT:g} % noisy: by so much equal nodes may differ."
     for peers in of_sizes:
         yield from compared.tie_sentences(peers)
     known = [scaled.efficiency for entry in compared.all_entries(group) if (scaled := scaling(entry))]

@@ -15,7 +15,6 @@ from trainbench.comparison.entries import (
     is_tie,
     level_with,
     named_work_groups,
-    too_few,
     world_sizes,
 )
 from trainbench.comparison.scaling import (
@@ -124,13 +123,8 @@ def _against_base(larger: ScalingPoint, among: Sequence[ScalingPoint]) -> str:
 
 
 def advice(of_work: Sequence[ScalingPoint]) -> Iterator[str]:
-    """Sentences on the choice by cost and by deadline, and on when more GPUs stop paying: of repeated runs."""
-    repeated = [point for point in of_work if len(point.entry.results) > 1]
-    if len(repeated) < 2:
-        yield f"{too_few(all_are=not repeated).capitalize()}, so no size is advised: plan 2 rounds or more."
-        yield _left_out(of_work)
-        return
-    chosen = worth_choosing(repeated, SAMPLES)
+    """Sentences on the choice by cost and by deadline, and on when more GPUs stop paying."""
+    chosen = worth_choosing(of_work, SAMPLES)
     fastest, cheapest = chosen[0], chosen[-1]
     yield f"By cost: {cheapest.entry.name}, {_price(cheapest)} for {SAMPLES:,} samples in {_time(cheapest)}."
     if len(chosen) == 1:
@@ -143,7 +137,7 @@ def advice(of_work: Sequence[ScalingPoint]) -> Iterator[str]:
         deadlines = "; ".join(f"from {_time(point)} on {point.entry.name} ({_price(point)})" for point in shown)
         yield f"By deadline: {deadlines}. Nothing measured is faster than {_time(fastest)}."
     for one in chosen:
-        if level := level_with(one.entry, [point.entry for point in repeated if point.gpus == one.gpus]):
+        if level := level_with(one.entry, [point.entry for point in of_work if point.gpus == one.gpus]):
             names = listing(entry.strategy.value for entry in level)
             yield f"{names} would do as well as {one.entry.name}: the difference lies within the noise."
     if len(chosen) == 1:
@@ -196,15 +190,11 @@ def _from(samples: float | None, other_from: float | None, word: str) -> str:
 
 
 class Recommendation(NamedTuple):
-    """The choice for one work by cost and by time; often both are one. `is_ranked`: from repeated runs; else nothing is
-    recommended, for single runs do not show what differs by chance.
-    """
+    """The choice for one work by cost and by time; often both are one."""
 
     work: str
     cheapest: ScalingPoint
     fastest: ScalingPoint
-    peers: Sequence[ScalingPoint]  # all that were compared
-    is_ranked: bool
 
     @property
     def is_one(self) -> bool:
@@ -223,11 +213,8 @@ def recommendations(campaign: Campaign) -> tuple[Recommendation, ...]:
         if any((of := scaling(point.entry)) and of.efficiency.elsewhere for point in peers):
             largest = max(point.gpus for point in peers)
             peers = [point for point in peers if point.gpus == largest]
-        repeated = [point for point in peers if len(point.entry.results) > 1]
-        is_ranked = len(repeated) > 1
-        peers = repeated if is_ranked else peers
         if len(peers) > 1:
-            choices.append(Recommendation(name, *_cheapest_and_fastest(peers), peers, is_ranked))
+            choices.append(Recommendation(name, *_cheapest_and_fastest(peers)))
     return tuple(choices)
 
 
@@ -248,13 +235,8 @@ def _cheapest_and_fastest(peers: Sequence[ScalingPoint]) -> tuple[ScalingPoint, 
 
 
 def headline(campaign: Campaign) -> str | None:
-    """ "Choose ddp on 4 GPUs: $0.0343 per 1M tokens."; of several works one such sentence each; None without a choice.
-    Single runs do not show what differs by chance, so they choose nothing.
-    """
+    """ "Choose ddp on 4 GPUs: $0.0343 per 1M tokens."; one sentence for each work; None without a choice."""
     chosen = recommendations(campaign)
-    if chosen and not any(choice.is_ranked for choice in chosen):
-        all_are = all(len(point.entry.results) == 1 for choice in chosen for point in choice.peers)
-        return f"{too_few(all_are=all_are).capitalize()}, so nothing is recommended: plan 2 rounds or more."
     names = _short_names([choice.work for choice in chosen]) if len(chosen) > 1 else [""]
     told = [_sentence(choice, name) for choice, name in zip(chosen, names, strict=False)]
     more = [f"And {len(told) - MAX_WORKS} more works: see the strategies."] if len(told) > MAX_WORKS else []
@@ -263,8 +245,6 @@ def headline(campaign: Campaign) -> str | None:
 
 def _sentence(choice: Recommendation, work: str) -> str:
     """`work`: "" for the only one."""
-    if not choice.is_ranked:
-        return f"Too few runs to rank {work}."
     cheapest, fastest, start = choice.cheapest, choice.fastest, f"For {work} choose" if work else "Choose"
     if choice.is_one:
         return f"{start} {fastest.entry.name}: {_cost(fastest)}."

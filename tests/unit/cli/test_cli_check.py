@@ -152,7 +152,7 @@ def test_report_of_a_folder_with_forty_runs_of_all_strategies(home: Path) -> Non
     names = ("tokens_per_sec_vs_gpu", "step_time_vs_gpu", "scaling_efficiency", "gbps_vs_gpu")
     assert {f"plots/{name}.png" for name in names} <= files.keys()
     report = Path(files["BENCHMARK_REPORT.md"]).read_text()
-    of_eight = r"^\| \[8\]\(\S+/result\.json\) \| zero2 \| one run each: too few to rank \|"
+    of_eight = r"^\| \[8\]\(\S+/result\.json\) \| zero2 \| 1 of 4 \|"
     assert len(re.findall(of_eight, report, re.MULTILINE)) == 3
     assert len(Path(files["metrics.csv"]).read_text().splitlines()) == 1 + 40
 

@@ -44,24 +44,10 @@ def test_more_gpus_that_cost_no_more_are_the_one_choice() -> None:
     assert recommendations.headline(campaign) == "Choose ddp on 2 GPUs: $0.0326 per 1M tokens."
 
 
-def test_single_runs_recommend_nothing() -> None:
-    """Nobody knows what they differ by from run to run. Of several works only the repeated ones are ranked."""
-    single = [run(10.0), run(20.0, "ddp", 2)]
-    campaign = study(*single, rounds=1)
-    assert recommendations.headline(campaign) == (
-        "One run each: too few to rank, so nothing is recommended: plan 2 rounds or more."
+def test_a_clear_difference_of_single_runs_is_a_choice() -> None:
+    assert recommendations.headline(study(run(10.0), run(22.0, "ddp", 2), rounds=1)) == (
+        "Choose ddp on 2 GPUs: $0.0296 per 1M tokens."
     )
-    other = [run(rate, name, 2, seq_length=1024) for rate, name in ((30.0, "ddp"), (20.0, "fsdp"))]
-    both = (*study(*other).results, *study(*single, rounds=1).results)
-    headline = recommendations.headline(campaigns.make_campaign(both, campaign_kind=CampaignKind.STRATEGIES)) or ""
-    assert headline.startswith("For batch 8 x 1024 tokens choose ddp on 2 GPUs: $0.0109 per 1M tokens. Too few runs to")
-    assert headline.endswith("rank batch 8 x 512 tokens.")
-
-
-def test_a_strategy_with_one_run_is_not_ranked_beside_repeated_ones() -> None:
-    repeated = study(run(20.0, "ddp", 2), run(15.0, "fsdp", 2)).results
-    campaign = campaigns.make_campaign((*repeated, run(30.0, "zero2", 2)), campaign_kind=CampaignKind.STRATEGIES)
-    assert recommendations.headline(campaign) == "Choose ddp on 2 GPUs: $0.0326 per 1M tokens."
 
 
 def test_a_gang_as_fast_as_one_gpu_is_not_recommended() -> None:

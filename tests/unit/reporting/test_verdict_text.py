@@ -127,7 +127,8 @@ def test_strategies_on_one_node_are_no_node_check() -> None:
     runs = campaigns.strategy_results(("full",))
     campaign = campaigns.make_campaign(runs, campaigns.each_alone(runs))
     assert verdict_text.verdict(campaign) == (
-        "One run each: too few to rank, so nothing is recommended: plan 2 rounds or more. 9 of 9 runs gave a figure."
+        "Choose zero2 on 2 GPUs for the least cost ($0.0303 per 1M tokens) or zero2 on 4 GPUs for the least time "
+        "($0.0368 per 1M tokens). 9 of 9 runs gave a figure."
     )
     assert verdict_text.shown_groups(campaign) == ()
     assert verdict_text.lone_line(campaign) == (

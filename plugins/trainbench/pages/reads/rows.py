@@ -181,7 +181,8 @@ class NodePage:
 
 class StrategyRow(StoredRow):
     """Medians over the campaigns of each campaign's median. Rows of one `work_key` and GPU did equal work. `noise_pct`:
-    half of the range of tokens/s over its campaigns, or over the runs of the only one; None: a single run.
+    half of the range of tokens/s over its campaigns, or over the runs of the only one; of a single run what equal nodes
+    may differ by.
     """
 
     @property
@@ -194,9 +195,9 @@ class StrategyRow(StoredRow):
         return self.gpu_name is None
 
     def is_level_with(self, other: StrategyRow) -> bool:
-        """Whether their tokens/s differ by no more than the noise of both; False where neither has any."""
+        """Whether their tokens/s differ by no more than the noise of both."""
         one, two = self.tokens_per_second, other.tokens_per_second
-        noise_pct = math.hypot(self.noise_pct or 0.0, other.noise_pct or 0.0)
+        noise_pct = math.hypot(self.noise_pct, other.noise_pct)
         return bool(one and two) and 100 * abs(one - two) / max(one, two) <= noise_pct
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import GpuTelemetry
-from trainbench.comparison.entries import too_few
 from trainbench.core.csv_cells import lines
 from trainbench.core.formats import NA, count, figure, listing, percent, sentence, signed, usd
 from trainbench.core.states import STATE_WORDS, TRAITS, NodeState, word
@@ -268,11 +267,8 @@ def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", titl
         beside = [each for each in rows if each.is_measured_here and each.world_size == row.world_size]
         if row not in beside or len(beside) == 1:
             return "alone" if row in beside else None
-        ranked = [each for each in beside if each.noise_pct is not None]  # the fastest first
-        if row not in ranked:
-            return too_few(all_are=not ranked)
-        is_level = any(row.is_level_with(each) for each in ranked if each is not row)
-        return NOISY if is_level else ranked.index(row) + 1
+        is_level = any(row.is_level_with(each) for each in beside if each is not row)
+        return NOISY if is_level else beside.index(row) + 1  # the fastest first
 
     prices = (
         figures.USD_PER_1000_SAMPLES.own("$ per 1K samples"),
@@ -302,22 +298,17 @@ def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", titl
 
 
 def answer(rows: Sequence[StrategyRow]) -> str | None:
-    """A sentence on the fastest and the cheapest rows of one work, among those that ran more than once; None for fewer
-    than two measured here.
-    """
+    """A sentence on the fastest and the cheapest rows of one work; None for fewer than two measured here."""
     ours = (row for row in rows if not row.is_imported)
     measured = [(rate, row) for row in ours if (rate := row.figure(figures.TOKENS_PER_SECOND))]
     if len(measured) < 2:
         return None
-    rated = [(rate, row) for rate, row in measured if row.noise_pct is not None]
-    if len(rated) < 2:
-        return f"{too_few(all_are=not rated).capitalize()}, so nothing is recommended."
-    _, fastest = max(rated, key=lambda pair: pair[0])
-    level = [row for _, row in rated if row is not fastest and row.is_level_with(fastest)]
+    _, fastest = max(measured, key=lambda pair: pair[0])
+    level = [row for _, row in measured if row is not fastest and row.is_level_with(fastest)]
     names = listing(f"{row.strategy} on {_size(row)}" for row in level)
     doubt = f" Too noisy to rank: {names} {'is' if len(level) == 1 else 'are'} within the noise of it." if level else ""
-    priced = [(cost, row) for _, row in rated if (cost := row.figure(figures.USD_PER_1M_TOKENS)) is not None]
-    if len(priced) < len(rated):
+    priced = [(cost, row) for _, row in measured if (cost := row.figure(figures.USD_PER_1M_TOKENS)) is not None]
+    if len(priced) < len(measured):
         return f"Fastest: {_choice(fastest)}.{doubt}"
     _, cheapest = min(priced, key=lambda pair: pair[0])
     if cheapest is fastest:

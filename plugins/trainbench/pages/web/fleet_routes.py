@@ -9,6 +9,7 @@ from airflow.api_fastapi.core_api.security import requires_access_dag
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
+from trainbench.comparison.entries import ONE_RUN_NOISE_PCT
 from trainbench.core.grouping import grouped
 from trainbench.core.states import STATE_WORDS
 from trainbench.core.user_error import MAX_REASON
@@ -140,6 +141,7 @@ def strategies(asked: Asked = Depends()) -> Response:
         works=[(of[0], listings.answer(of), listings.strategies_table(of)) for of in works[:MAX_WORKS_SHOWN]],
         left_out=max(0, len(works) - MAX_WORKS_SHOWN),
         is_cut=compared.is_cut,
+        one_run_noise_pct=ONE_RUN_NOISE_PCT,
     )
 
 
