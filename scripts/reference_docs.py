@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 
 from bench_image.contract.decoder_config import KINDS
 from bench_image.contract.flops import flops_per_token, num_parameters
-from bench_image.contract.model_shapes import MODELS, SOURCES, ModelShape, kind_of
+from bench_image.contract.model_shapes import MODELS, SOURCES, ModelShape
 from bench_image.contract.options import Recipe
 from trainbench.cli.app import app
 from trainbench.cli.params import allowed, value_text
@@ -204,7 +204,7 @@ def _model(name: str, shape: ModelShape) -> Iterator[str]:
     """At a sequence length of 0 attention takes no FLOPs, and what is left is 6 for each multiplied parameter."""
     flops = flops_per_token(shape, Recipe.FULL, 0, None, False)
     yield f"`{name}`"
-    yield kind_of(shape)
+    yield shape.kind
     yield f"{num_parameters(shape):,}"
     yield f"{flops.model / 6:,.0f}" if flops else ""
     yield f"{shape.max_positions:,}"

@@ -15,7 +15,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 OLDEST, NEWEST = (3, 11), (3, 13)
 PROGRESS_S = 10
-NEEDED_GB = 9  # 6.5 GB with the PyTorch of PyPI, which brings CUDA, and what pip unpacks them from
+NEEDED_GB = 9  # 6.6 GB with the PyTorch of PyPI, which brings CUDA, and what pip unpacks them from
 CUDA_REQUIREMENTS = "requirements/image-cuda.txt"
 SOURCE_REQUIREMENTS = "requirements/image-source.txt"
 ENVIRONMENTS = {

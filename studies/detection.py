@@ -147,7 +147,7 @@ def _record(node: int, night: int, log_rate: float) -> NodeRecord:
 
 def _level(band_pct: float) -> KnownLevel:
     (level,) = made_levels([_run(Fleet(nodes=1, noise_pct=0), 0, 1, 0.0, random.Random(1))], "0", FIRST_NIGHT.date())  # noqa: S311
-    return level.model_copy(update={"samples_per_second": TYPICAL, "band_low_pct": band_pct})
+    return level.model_copy(update={"samples_per_second": TYPICAL, "band_pct": band_pct})
 
 
 def _name(node: int) -> str:

@@ -27,6 +27,7 @@ from bench_image.contract.options import Strategy
 from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import Performance
 from bench_image.contract.spec import RunSpec
+from bench_image.contract.step_stats import step_time
 from tests.builders import fields_of, make_result
 from trainbench.history.history import open_history
 from trainbench.params.campaign_params import parse_params
@@ -160,7 +161,7 @@ def _own_steps(result: RunResult, draw: random.Random) -> Performance:
     for first in range(0, len(steps) - 1, 2):
         moved = round(steps[first] * draw.gauss(0, 0.01), 6)
         steps[first], steps[first + 1] = round(steps[first] + moved, 6), round(steps[first + 1] - moved, 6)
-    return performance.model_copy(update={"step_times_s": tuple(steps)})
+    return performance.model_copy(update={"step_times_s": tuple(steps), "step_time": step_time(steps)})
 
 
 def _command(arguments: Sequence[str]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import zlib
-from typing import Protocol
 
 import torch
 
@@ -24,19 +23,11 @@ def seeded(device: torch.device, seed: int, name: str) -> torch.Generator:
     return torch.Generator(device=device).manual_seed(zlib.crc32(f"{seed} {name}".encode()))
 
 
-class Batches(Protocol):
-    """The batches of one rank. `source` states in the result where they came from."""
+def batches(spec: RunSpec, rank: int, vocab_size: int, *, pinned: bool) -> TokenPool | ShardBatches:
+    """The batches of this rank; their `source` states in the result where they came from. Raises DataError.
 
-    source: str
-
-    def batch(self, step: int, micro_step: int) -> torch.Tensor:
-        """Token ids on the host, (micro batch, tokens of a sample), which are also the labels."""
-
-    def close(self) -> None: ...
-
-
-def batches(spec: RunSpec, rank: int, vocab_size: int, *, pinned: bool) -> Batches:
-    """The batches of this rank. All ranks of the host first write or verify data on disk. Raises DataError."""
+    All ranks of the host first write or verify data on disk.
+    """
     if spec.work.data == "memory":
         return TokenPool(spec, rank, vocab_size, pinned=pinned)
     length = tokens_per_sample(spec.work.shape, spec.work.seq_length)

@@ -10,24 +10,12 @@ Shapes: x (..., in); W (out, in); grad, y (..., out). in, out and the number of 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 MAX_E4M3, LEAST = 448.0, 1e-12
-
-
-class FastAccumulation(NamedTuple):
-    """The products that add up in the tensor cores' own precision, of about 14 bits, instead of fp32."""
-
-    out: bool
-    grad_x: bool
-    grad_weight: bool
-
-
-# All: losses are the same without it, and a product is slower (docs/internals/performance.md).
-FAST = FastAccumulation(out=True, grad_x=True, grad_weight=True)
 
 
 class Float8Linear(nn.Linear):
@@ -47,7 +35,7 @@ class Float8Product(torch.autograd.Function):
         rows, row_scales, columns, column_scales = cast_both(flat)
         weight_rows, weight_scales = cast_rows(weight)
         ctx.save_for_backward(columns, column_scales, weight)
-        out = product(rows, row_scales, weight_rows, weight_scales, x.dtype, fast=FAST.out)
+        out = product(rows, row_scales, weight_rows, weight_scales, x.dtype)
         return out.view(*x.shape[:-1], weight.shape[0])
 
     @staticmethod
@@ -55,23 +43,22 @@ class Float8Product(torch.autograd.Function):
         x_columns, x_scales, weight = ctx.saved_tensors
         rows, row_scales, columns, column_scales = cast_both(grad.reshape(-1, grad.shape[-1]))
         weight_columns, weight_scales = cast_columns(weight)
-        grad_x = product(rows, row_scales, weight_columns, weight_scales, grad.dtype, fast=FAST.grad_x)
+        grad_x = product(rows, row_scales, weight_columns, weight_scales, grad.dtype)
         if not ctx.needs_input_grad[1]:  # frozen, below an adapter that is not fused
             return grad_x.view(*grad.shape[:-1], weight.shape[1]), None
-        grad_weight = product(columns, column_scales, x_columns, x_scales, weight.dtype, fast=FAST.grad_weight)
+        grad_weight = product(columns, column_scales, x_columns, x_scales, weight.dtype)
         return grad_x.view(*grad.shape[:-1], weight.shape[1]), grad_weight
 
 
-def product(
-    left: Tensor, left_scales: Tensor, right: Tensor, right_scales: Tensor, dtype: torch.dtype, *, fast: bool
-) -> Tensor:
+def product(left: Tensor, left_scales: Tensor, right: Tensor, right_scales: Tensor, dtype: torch.dtype) -> Tensor:
     """left right^T, (m, n) in `dtype`, of 8-bit left (m, k) and right (n, k) with scales (m, 1) and (n, 1).
 
-    `fast`: see FastAccumulation; on a GPU only.
+    On a GPU it adds up in the tensor cores' own precision, of about 14 bits: losses are the same as with fp32, and a
+    product in fp32 is slower (docs/internals/performance.md).
     """
     if left.is_cuda:
         return torch._scaled_mm(
-            left, right.t(), scale_a=left_scales, scale_b=right_scales.t(), out_dtype=dtype, use_fast_accum=fast
+            left, right.t(), scale_a=left_scales, scale_b=right_scales.t(), out_dtype=dtype, use_fast_accum=True
         )
     return ((left.float() * left_scales) @ (right.float() * right_scales).t()).to(dtype)
 

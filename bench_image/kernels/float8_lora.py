@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bench_image.kernels.float8_linear import FAST, cast_columns, cast_rows, product
+from bench_image.kernels.float8_linear import cast_columns, cast_rows, product
 from bench_image.kernels.lora_linear import adapter_gradients, columns_of
 
 
@@ -70,7 +70,7 @@ def float8_lora(
 ) -> tuple[Tensor, Tensor]:
     """[x W_i^T + scale (x A_i^T) B_i^T for each i], side by side (..., sum of rows); and x A^T (..., n r)."""
     flat = x.reshape(-1, x.shape[-1])
-    out = product(*_cast_side_by_side([flat]), by_rows, row_scales, x.dtype, fast=FAST.out)
+    out = product(*_cast_side_by_side([flat]), by_rows, row_scales, x.dtype)
     down = flat.new_empty(flat.shape[0], 0) if a is None else flat @ a.t()
     if b is not None:
         for mine, b_i, down_i in zip(torch.split(out, rows, 1), torch.split(b, rows), columns_of(down, b), strict=True):
@@ -129,7 +129,7 @@ def _(grads: list[Tensor], by_columns: Tensor, column_scales: Tensor) -> Tensor:
 
 def _input_grad(grads: list[Tensor], by_columns: Tensor, column_scales: Tensor) -> Tensor:
     """Sum of grad_i W_i, (tokens, in)."""
-    return product(*_cast_side_by_side(grads), by_columns, column_scales, grads[0].dtype, fast=FAST.grad_x)
+    return product(*_cast_side_by_side(grads), by_columns, column_scales, grads[0].dtype)
 
 
 def _cast_side_by_side(matrices: list[Tensor]) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainbench.orchestration.benchmark_operator import BenchmarkOperator, read_result
-from trainbench.orchestration.node_check import NodeCheck
+from trainbench.orchestration.dag_factory import NodeCheck
 from trainbench.orchestration.nodes_well import NodesWellSensor
 
 __all__ = ["BenchmarkOperator", "NodeCheck", "NodesWellSensor", "read_result"]

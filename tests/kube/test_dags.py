@@ -193,17 +193,3 @@ def test_a_slow_node_is_named_although_a_node_turns_busy_and_a_pod_dies(
     assert blamed(campaign) == {("gpu-lame",): Level.ERROR, ("gpu-a", "gpu-c"): Level.WARNING}
     assert [f.nodes for f in campaign.findings if f.category == "left_out_of_gangs"] == [("gpu-b",)]
     assert "round_14.rank" in skipped
-
-
-@OF_STANDIN
-def test_where_all_groups_fail_it_is_a_setting_and_nothing_is_halved(cluster: Any, runs: Runs, tmp_path: Path) -> None:
-    names = tuple(f"{letter}-gpu-killed" for letter in "abcd")
-    for name in names:
-        cluster.add_node(name, gpus=2, product="NVIDIA-H200", memory_mib=143771)
-    state, campaign, skipped = searched(cluster, runs, tmp_path)
-
-    assert state == "failed"
-    assert len(campaign.results) == 2
-    (finding,) = (finding for finding in campaign.findings if finding.category == BAD_LINK)
-    assert "that is a setting or the network as a whole" in finding.summary
-    assert "round_2.rank" in skipped

@@ -40,7 +40,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_runs_are_the_rows_of_metrics_csv() -> None:
     frame = frames.runs(HEALTHY)
-    (header, *rows) = csv.reader(io.StringIO("".join(metrics_csv(campaigns.healthy()))))
+    (header, *rows) = csv.reader(io.StringIO(metrics_csv(campaigns.healthy())))
     assert list(frame.columns) == header
     assert len(frame) == len(rows) == 8
     assert list(frame.run_id) == [row[header.index("run_id")] for row in rows]

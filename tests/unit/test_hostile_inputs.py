@@ -24,8 +24,8 @@ from bench_image.process.exit_codes import RANK_EXITS_FILE, read_exit_codes
 from tests.builders.nights import night
 from tests.builders.results import make_result
 from tests.builders.three_nights import node_of, overview_of
-from trainbench.exchange.export import SubmissionError, parse_submission, submission
-from trainbench.exchange.result_files import BenchFileError, parse_bench_file, parse_flat
+from trainbench.exchange.export import ExportError, imported_result
+from trainbench.exchange.result_files import ForeignFileError, parse_file
 from trainbench.history.database import HistoryError, connect
 from trainbench.history.history import History, open_history
 from trainbench.judging.levels import LevelsError, parse_levels
@@ -170,7 +170,7 @@ def readers(folder: Path) -> Mapping[str, Reader]:
     """Everything that reads what others have written. `folder`: for those that read a file."""
     result = make_result()
     text = result.model_dump_json().encode()
-    published = submission(result, result.finished_at).model_dump_json().encode()
+    unreadable = (ForeignFileError, ContractError)
     campaign = night(1, {"node-1": 10.0, "node-2": 9.0})
     store = open_store(str(folder / "store"))
     verdict = Path(store.write_campaign(campaign))
@@ -195,13 +195,13 @@ def readers(folder: Path) -> Mapping[str, Reader]:
             lambda raw: ResultReader(raw.decode(errors="replace").split("\n")).text(),
             (ResultLinesError,),
         ),
-        "submission": Reader(published, parse_submission, (SubmissionError,)),
-        "bench file": Reader(bench_file, parse_bench_file, (BenchFileError,)),
+        "published result": Reader(text, imported_result, (ExportError, *unreadable)),
+        "bench file": Reader(bench_file, parse_file, unreadable),
         "flat result": Reader(
             b'{"strategy": "ddp", "world_size": 2, "rank": 0, "seq_len": 128, "tier": "A", "per_device_batch": 4, '
             b'"grad_accum": 2, "tokens_per_sec": 3.5e4, "peak_vram_gb": 9.5}',
-            parse_flat,
-            (BenchFileError,),
+            parse_file,
+            unreadable,
         ),
         "verdict": Reader(
             verdict.read_bytes(), _file(verdict, lambda _: store.read_campaign(campaign.campaign_id)), (StoreError,)

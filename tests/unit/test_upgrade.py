@@ -54,7 +54,7 @@ def test_a_stored_verdict_is_read_and_reported_anew(kept: Path) -> None:
     campaign = open_store().read_campaign(NIGHT)
     assert {node.node: node.why.value for group in campaign.groups for node in group.nodes} == WHYS
     assert trainbench("report", NIGHT).exit_code == ExitCode.OK
-    assert {path.name for path in Path("store/campaigns/night-1/summary").iterdir()} > {"report.html", "report.json"}
+    assert {path.name for path in Path("store/campaigns/night-1/summary").iterdir()} > {"report.html", "metrics.csv"}
 
 
 def test_a_stored_history_is_opened_with_its_nights_and_baselines(kept: Path) -> None:

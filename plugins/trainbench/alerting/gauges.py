@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -134,8 +133,6 @@ def client_points(made: Sequence[Gauge], client: Client) -> Points:
 
 
 def _refusal(point: Gauge, num_alike: int, client: Client) -> str | None:
-    if not math.isfinite(point.value):
-        return "the value is not a finite number"
     if num_alike > 1:  # two nodes in one series would show each other's figures
         return "another gauge has the same name and labels"
     length = len(point.name) + sum(len(key) + len(value) + 2 for key, value in point.labels.items())

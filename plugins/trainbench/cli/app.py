@@ -218,15 +218,15 @@ def run(
     kept = planned.Kept(campaign_id, len(made.specs))
     try:
         from trainbench import pipeline
-        from trainbench.cli.run import begun, run_campaign
+        from trainbench.cli.run import run_campaign, store_plan
 
         # SystemExit, not sudden death: the pod that is running is stopped on the way out.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         history = base.open_history(store_url)
-        with begun(made, store):
-            campaign = run_campaign(made, settings, store, history, base.console(stderr=True), kept)
-            files = pipeline.report(campaign, store)
-            history.record(campaign)
+        store_plan(made, store)
+        campaign = run_campaign(made, settings, store, history, base.console(stderr=True), kept)
+        files = pipeline.report(campaign, store)
+        history.record(campaign)
     except (KeyboardInterrupt, SystemExit) as stop:
         base.print_error(kept.sentence)
         raise typer.Exit(128 + (signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)) from None
@@ -257,13 +257,14 @@ def report(
     from trainbench.prices.price_tables import load_prices
     from trainbench.results.store_files import is_folder
 
-    if is_folder(source) and (texts := flat_summary(Path(source), load_prices(base.read_settings().prices))):
-        folder = Path(output or source) / "summary"
-        for name, text in texts.items():
-            base.write_file(folder / name, text)
-        files = {name: str(folder / name) for name in texts}
+    if is_folder(source) and (flat := flat_summary(Path(source), load_prices(base.read_settings().prices))):
+        paths = {name: Path(output or source) / "summary" / name for name in flat.files}
+        for name, path in paths.items():
+            base.write_file(path, flat.files[name])
+        base.print_broken(flat.broken)
+        files = {name: str(path) for name, path in paths.items()}
         base.answer({"campaign_id": None, "files": files}, *files.values())
-        return ExitCode.OK
+        return ExitCode.RED if flat.broken else ExitCode.OK
     store = base.open_store(store_url)
     campaign, broken = _judged_again(source, store, {}, for_report=True)
 
@@ -274,7 +275,7 @@ def report(
         written = pipeline.report(campaign, base.open_store(output) if output else store)
     base.print_broken(broken)
     if not base.print_json({"campaign_id": campaign.campaign_id, "files": written}):
-        base.show(verdict_text.verdict(campaign), *verdict_text.recommended(campaign), stderr=True)
+        base.show(verdict_text.verdict(campaign), stderr=True)
         base.show(*written.values())
     return ExitCode.RED if broken else ExitCode.OK
 
@@ -283,20 +284,17 @@ def _judged_again(
     source: str, store: Store, changes: Mapping[str, Any], for_report: bool = False
 ) -> tuple[Campaign, tuple[BrokenFile, ...]]:
     from trainbench.cli.stored_plan import open_stored
-    from trainbench.results.store_files import StoreError
 
     with base.progress("files read") as on_progress:
         stored = open_stored(source, store, changes, on_progress)
     if for_report and stored.campaign:
         return stored.campaign, stored.broken
-    if for_report and stored.is_running:
-        raise StoreError(f"{stored.unfinished}: its report is written at its end; `check` judges it before")
     if stored.is_of_dag:
         base.print_error(
             f"{source} has no verdict: its DAG run is at work or ended early; here a run without result failed"
         )
-    elif stored.is_running is not False:
-        base.print_error(f"{stored.unfinished}: the verdict is of these alone")
+    elif stored.num_absent:
+        base.print_error(f"{stored.unfinished}, and this verdict is of these alone")
 
     from trainbench import pipeline
     from trainbench.history.history import open_history

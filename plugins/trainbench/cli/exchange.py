@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -71,8 +70,9 @@ def compare(
         base.write_file(html, comparing.comparison_html(jobs, gathered, html.absolute().parent))
     base.print_broken(gathered.broken)
     if not base.print_json(comparing.document(jobs, gathered.notes, gathered.broken)):
+        tables = (table for section in comparing.sections(jobs) for table in section.tables)
         page = [str(html.absolute())] if html else []
-        base.show(*comparing.tables(jobs), *gathered.notes, *comparing.summary(jobs), *page)
+        base.show(*tables, *gathered.notes, *comparing.summary(jobs), *page)
     if not gathered.rows:
         base.print_error("no file holds a measured run")
     if gathered.broken:
@@ -106,7 +106,7 @@ def export(
     from trainbench.exchange.export import choose_result, export_files
 
     result = choose_result(source, run_id, base.open_store(store_url))
-    files = export_files(result, datetime.now(UTC), with_names=with_names, as_bench_file=bench)
+    files = export_files(result, with_names=with_names, as_bench_file=bench)
     for name, text in files.items():
         base.write_file(output / name, text)
     paths = [str((output / name).absolute()) for name in files]
@@ -119,8 +119,10 @@ def import_(
     store_url: StoreUrl = None,
 ) -> ExitCode:
     """Import published results into the store, each as a campaign of its own, for `compare`, `report` and the pages."""
-    from trainbench.exchange.export import MAX_SUBMISSION_BYTES, SubmissionError, imported_result, parse_submission
+    from bench_image.contract.frozen import ContractError
+    from trainbench.exchange.export import imported_result
     from trainbench.exchange.reindex import imported_campaign
+    from trainbench.exchange.result_files import MAX_FILE_BYTES
     from trainbench.history.database import HistoryError
     from trainbench.results.store_files import BrokenFile
 
@@ -130,8 +132,8 @@ def import_(
     store = base.open_store(store_url)
     for path in files:
         try:
-            result = imported_result(parse_submission(base.read_file(path, MAX_SUBMISSION_BYTES)))
-        except (SubmissionError, UserError) as error:
+            result = imported_result(base.read_file(path, MAX_FILE_BYTES))
+        except (ContractError, UserError) as error:
             broken.append(BrokenFile(str(path), str(error)))
         else:
             campaigns.append(imported_campaign([result]))  # refuses wrong settings before anything is stored

@@ -22,7 +22,7 @@ from trainbench.planning.plan import Plan
 from trainbench.pods.local_pods import PROGRESS_MARK, LocalOutcome, LocalPod
 from trainbench.pods.machine_turns import MachineTurns, Slot, slots
 from trainbench.pods.manifests import manifest, pod_title
-from trainbench.results.arrivals import PlannedCampaign, marked_as_running, store_log
+from trainbench.results.arrivals import PlannedCampaign, store_log
 from trainbench.results.artefacts import Store
 from trainbench.results.campaign import COMMAND_LINE, Campaign
 from trainbench.results.collect import collect
@@ -33,13 +33,10 @@ if TYPE_CHECKING:
     from trainbench.history.history import History
 
 
-@contextmanager
-def begun(plan: Plan, store: Store) -> Iterator[None]:
-    """Store the plan, by which kept results are judged before the campaign's end, and mark the campaign as running."""
+def store_plan(plan: Plan, store: Store) -> None:
+    """By it kept results are judged before the campaign's end."""
     planned = PlannedCampaign(plan=plan, suite=COMMAND_LINE, planned_at=datetime.now(UTC))
     store.write_plan(plan.campaign_id, planned.model_dump_json(indent=1))
-    with marked_as_running(store, plan.campaign_id):
-        yield
 
 
 def run_campaign(

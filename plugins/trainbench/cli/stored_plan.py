@@ -24,10 +24,9 @@ from trainbench.params.campaign_params import FIELDS, BenchmarkParams, form, par
 from trainbench.params.refusals import ParamsError
 from trainbench.pipeline import Measured
 from trainbench.planning.plan import Plan
-from trainbench.planning.skipped import Skipped, WithoutResult
+from trainbench.planning.skipped import NO_RESULT, Skipped
 from trainbench.planning.work import identifier
-from trainbench.pods.machine_turns import slots
-from trainbench.results.arrivals import PlannedCampaign, is_running
+from trainbench.results.arrivals import PlannedCampaign
 from trainbench.results.artefacts import CAMPAIGN_FILE, PLAN_FILE, Store, read_campaign
 from trainbench.results.campaign import COMMAND_LINE, RESULT_FILES, WITHOUT_DAG, Campaign
 from trainbench.results.collect import collect
@@ -35,12 +34,6 @@ from trainbench.results.readings import gpu_name
 from trainbench.results.store_files import BrokenFile, Progress, StoredResults, StoreError, is_folder, read_results
 
 JUDGING_SECTIONS = ("Limits", "Cost", "Report")
-REASONS = {
-    WithoutResult.STOPPED: "the campaign was stopped before this run had a result",
-    WithoutResult.RUNNING: "the campaign is still running, and this run is among the next to have a result",
-    WithoutResult.NOT_STARTED: "the campaign is still running, and other runs come before this one",
-    WithoutResult.UNKNOWN: "the campaign still runs or was stopped, which this store does not tell",
-}
 MAX_ROUNDS = 20  # of BenchmarkParams
 
 T = TypeVar("T")
@@ -49,15 +42,13 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class StoredRuns:
     """`measured` and `reruns`: stored results as the pipeline judges them, without a history yet. `campaign`: the
-    stored verdict; None when there are only result files. `broken`: files that cannot be read. `is_running`: whether
-    `trainbench run` is at work on it; None: not known.
+    stored verdict; None when there are only result files. `broken`: files that cannot be read.
     """
 
     measured: Measured
     reruns: tuple[RunResult, ...]
     campaign: Campaign | None
     broken: tuple[BrokenFile, ...]
-    is_running: bool | None = False
 
     @property
     def is_ours(self) -> bool:
@@ -72,14 +63,16 @@ class StoredRuns:
         return self.campaign is None and self.measured.suite not in WITHOUT_DAG
 
     @property
+    def num_absent(self) -> int:
+        """Runs of a campaign of the command line that have no result, as it is at work or was stopped."""
+        return sum(skip.state == NO_RESULT for skip in self.measured.plan.skipped)
+
+    @property
     def unfinished(self) -> str:
-        """A sentence on a campaign that runs, or may run."""
+        """A sentence on a campaign without a verdict."""
         plan = self.measured.plan
-        absent = sum(skip.state is not WithoutResult.SKIPPED for skip in plan.skipped)
-        state = "is still running" if self.is_running else "has no verdict yet, and whether it still runs is not known"
-        return (
-            f"{plan.campaign_id} {state}; {len(plan.specs)} of {count(len(plan.specs) + absent, 'run')} have a result"
-        )
+        of_all = f"{len(plan.specs)} of {count(len(plan.specs) + self.num_absent, 'run')}"
+        return f"{plan.campaign_id} has no verdict yet: {of_all} have a result"
 
 
 def open_stored(source: str, store: Store, changes: Mapping[str, str], on_progress: Progress) -> StoredRuns:
@@ -105,9 +98,7 @@ def open_stored(source: str, store: Store, changes: Mapping[str, str], on_progre
         stored, planned = store.read_results(source, on_progress), store.read_plan(source)
     # Without any result there is nothing to judge: the task may have failed after it stored the plan.
     if planned and stored.results:
-        return _of_planned(planned, stored, changes, is_running(store, source))
-    if planned and is_running(store, source):
-        raise StoreError(f"{source} is still running, and no run has a result yet: judge it later")
+        return _of_planned(planned, stored, changes)
     return _of_results(source, stored, changes)
 
 
@@ -130,7 +121,7 @@ def _of_campaign(campaign: Campaign, changes: Mapping[str, str]) -> StoredRuns:
     return StoredRuns(measured=measured, reruns=again, campaign=campaign, broken=())
 
 
-def _of_planned(text: bytes, stored: StoredResults, changes: Mapping[str, str], runs_now: bool | None) -> StoredRuns:
+def _of_planned(text: bytes, stored: StoredResults, changes: Mapping[str, str]) -> StoredRuns:
     """A campaign without a verdict. A planned run without a result is a failed run; of a campaign of the command line
     it is not judged, whether it was stopped or is still to come.
     """
@@ -142,16 +133,9 @@ def _of_planned(text: bytes, stored: StoredResults, changes: Mapping[str, str], 
     at = max(planned.planned_at, *(result.finished_at for result in stored.results))
     specs, skipped = planned.plan.specs, planned.plan.skipped
     if planned.suite == COMMAND_LINE:
-        # It runs one group after another, so the runs without a result of the first one run now.
-        absent = {True: WithoutResult.NOT_STARTED, False: WithoutResult.STOPPED, None: WithoutResult.UNKNOWN}[runs_now]
-        left = [
-            (spec.identity.run_id, slot.group)
-            for spec, slot in zip(specs, slots(specs), strict=True)
-            if spec.identity.run_id not in by_run
-        ]
-        for run_id, group in left:
-            state = WithoutResult.RUNNING if runs_now and group == left[0][1] else absent
-            skipped += (Skipped(what=run_id, reason=REASONS[state], state=state),)
+        absent = (spec.identity.run_id for spec in specs if spec.identity.run_id not in by_run)
+        why = "the campaign is at work or was stopped before this run had a result"
+        skipped += tuple(Skipped(what=run_id, reason=why, state=NO_RESULT) for run_id in absent)
         specs = tuple(spec for spec in specs if spec.identity.run_id in by_run)
     results = tuple(by_run.get(spec.identity.run_id) or collect([spec], [None], at)[0] for spec in specs)
     again = tuple(run for run_id, run in by_run.items() if run_id not in {spec.identity.run_id for spec in specs})
@@ -166,8 +150,7 @@ def _of_planned(text: bytes, stored: StoredResults, changes: Mapping[str, str], 
         finished_at=at,
         dag_run_id=planned.dag_run_id,
     )
-    runs_now = runs_now if planned.suite == COMMAND_LINE else False
-    return StoredRuns(measured=measured, reruns=again, campaign=None, broken=stored.broken, is_running=runs_now)
+    return StoredRuns(measured=measured, reruns=again, campaign=None, broken=stored.broken)
 
 
 def _of_results(name: str, stored: StoredResults, changes: Mapping[str, str]) -> StoredRuns:

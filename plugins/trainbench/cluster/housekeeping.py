@@ -153,7 +153,7 @@ def sweep_artefacts(store: Store, retention_days: int, deletes: bool, now: datet
     for usage in sorted(usages, key=lambda usage: usage.changed_at or now):
         action, reason = folder_verdict(usage, retention_days, now)
         age = count((now - usage.changed_at).days, "day") if usage.changed_at else NA
-        name, what = f"{usage.shelf}/{usage.name}", f"{count(usage.num_files, 'file')}, {_size(usage.num_bytes)}"
+        name, what = f"{usage.shelf}/{usage.name}", f"{count(usage.num_files, 'file')}, {usage.num_bytes / 1e6:,.1f} MB"
         item = Swept(name=name, what=what, age=age, outcome=OUTCOMES[action], why=reason)
         if deletes and action is Action.DELETE:
             try:
@@ -217,10 +217,3 @@ def _ended_at(pod: Mapping[str, Any]) -> datetime:
     states = [container.get("state", {}) for container in pod["status"].get("containerStatuses") or ()]
     ends = [moment_of(state.get("terminated", {}).get("finishedAt")) for state in states]
     return max(filter(None, ends), default=datetime.fromisoformat(pod["metadata"]["creationTimestamp"]))
-
-
-def _size(num_bytes: int) -> str:
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if num_bytes >= scale:
-            return f"{num_bytes / scale:,.1f} {unit}"
-    return f"{num_bytes} B"

@@ -24,7 +24,7 @@ from pydantic import AwareDatetime, ValidationError
 
 from bench_image.contract.frozen import Frozen
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError, Permission, Refused, Unreachable
-from trainbench.core.formats import count
+from trainbench.core.formats import count, moment
 from trainbench.core.grouping import grouped
 from trainbench.core.natural_order import natural
 from trainbench.core.tables import Table, make_table, text
@@ -437,7 +437,7 @@ def _on_marked(campaign: Campaign, listed: Mapping[str, ListedNode], not_freed: 
     reds = {verdict.node for verdict in campaign.red_nodes}
     for name, each in listed.items():
         if each.freed and each.freed.freed_by == campaign.campaign_id:
-            summary = f"takes other work again: it is well, and its mark of {_moment(each.freed.at)} was removed"
+            summary = f"takes other work again: it is well, and its mark of {moment(each.freed.at)} was removed"
             yield _finding(FREED, [name], summary, "it takes other work again: nothing to do", level=Level.INFO)
         elif each.shape and each.mark is None:
             summary = f"is marked with {each.shape}, which this installation did not set and leaves alone"
@@ -459,7 +459,7 @@ def _finding(category: str, nodes: Sequence[str], summary: str, resolution: str,
 
 def marked(node: str, shape: str, mark: Mark, still: str | None) -> Finding:
     """`still`: why it is not freed; None: it is red."""
-    summary = f"is marked with {shape} since {_moment(mark.at)}, so that other work keeps away: {mark.reason}"
+    summary = f"is marked with {shape} since {moment(mark.at)}, so that other work keeps away: {mark.reason}"
     summary += f"; it stays so, because {still}" if still else ""
     resolution = f"repair it: a run that finds it well frees it; `{UNDO} {node}` undoes the mark at once"
     return _finding(MARKED, [node], summary, resolution, measured=shape)
@@ -492,10 +492,6 @@ def with_marks(findings: Iterable[Finding], shapes: dict[str, str]) -> tuple[Fin
             finding = finding.model_copy(update={"resolution": next_step})
         told.append(finding)
     return tuple(told)
-
-
-def _moment(at: datetime) -> str:
-    return f"{at:%d %b %Y %H:%M} UTC"
 
 
 def _explained(error: Exception) -> tuple[str, str, bool]:

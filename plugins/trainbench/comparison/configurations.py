@@ -10,8 +10,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from bench_image.contract.result import RunResult
-from trainbench.comparison.entries import MeasuredRuns, changed_fields, value_text
-from trainbench.comparison.gpu_kinds import gpu_kind_by_node, kind_of_skipped
+from trainbench.comparison.entries import MeasuredRuns, changed_fields, gpu_kind_by_node, kind_of_skipped, value_text
 from trainbench.core.grouping import grouped
 from trainbench.figure_catalogue.figure import Figure
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, USD_PER_1M_TOKENS, USD_PER_1000_SAMPLES

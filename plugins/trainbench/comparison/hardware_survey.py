@@ -12,8 +12,7 @@ from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from trainbench.comparison.configurations import SpeedUp, noise_of_one_run, runs_with_throughput
-from trainbench.comparison.entries import MeasuredRuns, by_placed_work
-from trainbench.comparison.gpu_kinds import gpu_kind_by_node, kind_of_skipped
+from trainbench.comparison.entries import MeasuredRuns, by_placed_work, gpu_kind_by_node, kind_of_skipped
 from trainbench.core.formats import DAYS_FROM_H, NA, figure, listing, usd
 from trainbench.core.grouping import grouped
 from trainbench.core.tables import Column, Table, make_table, text, text_columns

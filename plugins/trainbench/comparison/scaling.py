@@ -219,9 +219,11 @@ class ScalingStep:
 
 
 def scaling_point(entry: Entry, usd_per_gpu_hour: Callable[[RunResult], float | None]) -> ScalingPoint:
-    return ScalingPoint(
-        entry=entry, usd_per_gpu_hour=entry.median(usd_per_gpu_hour), startup_s=entry.median(_startup_s)
-    )
+    def startup_s(result: RunResult) -> float | None:
+        parts = [getattr(result.startup, name) for name in ("launch_s", "import_s", "build_s", "compile_s")]
+        return None if None in parts else sum(parts)
+
+    return ScalingPoint(entry=entry, usd_per_gpu_hour=entry.median(usd_per_gpu_hour), startup_s=entry.median(startup_s))
 
 
 def comparable_points(points: Sequence[ScalingPoint]) -> tuple[ScalingPoint, ...]:
@@ -282,8 +284,3 @@ def _crossover(ahead: float, saved_per_sample: float) -> float | None:
     if saved_per_sample <= 0:
         return None
     return max(0.0, ahead / saved_per_sample)
-
-
-def _startup_s(result: RunResult) -> float | None:
-    parts = [getattr(result.startup, name) for name in ("launch_s", "import_s", "build_s", "compile_s")]
-    return None if None in parts else sum(parts)

@@ -1,6 +1,6 @@
 """The one table: columns that know how to write a row, cells with value and text, rows with a tone.
 
-The terminal, Markdown, HTML, CSV, report.json and the pages all render this `Table`. Nothing in it is escaped yet.
+The terminal, Markdown, HTML, CSV and the pages all render this `Table`. Nothing in it is escaped yet.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def shortened(content: Table, most: int = MAX_ROWS) -> Table:
     rows = sorted(content.rows, key=lambda row: _FIRST.get(row.tone, 2))
     num_marked = sum(row.tone in _FIRST for row in rows[most:])
     marked = f", {num_marked:,} of them marked" if num_marked else ""
-    note = f"And {left_out:,} more rows{marked}: report.json and metrics.csv have all of them."
+    note = f"And {left_out:,} more rows{marked}: verdict.json and metrics.csv have all of them."
     return replace(content, rows=tuple(rows[:most]), notes=(note, *content.notes))
 
 

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import NA, count, duration, figure, listing, percent, share, usd
+from trainbench.core.grouping import grouped
 from trainbench.core.number_checks import QuantityError, positive
 from trainbench.core.tables import Column, Table, integer, make_table, number, text
 from trainbench.core.user_error import UserError
@@ -37,7 +38,6 @@ from trainbench.results.store_files import BrokenFile
 FORMAT, FORMAT_VERSION = "trainbench-comparison", 1
 GIVEN = "given by --cost"
 MAX_ROWS = 200  # of one table; --json has all
-MAX_JOBS = 50
 
 
 class CompareError(UserError, ValueError):
@@ -84,9 +84,7 @@ def compare(
     if baseline is not None and not 1 <= baseline <= len(rows):
         raise CompareError(f"--baseline is {baseline}: choose a row, 1 to {len(rows)}")
     priced = [_priced(number, row, prices, costs[number - 1] if costs else None) for number, row in enumerate(rows, 1)]
-    of_jobs: dict[tuple[object, ...], list[RankedRow]] = {}
-    for row in priced:
-        of_jobs.setdefault((row.measured.program, *sorted(row.measured.job.items())), []).append(row)
+    of_jobs = grouped(((row.measured.program, *sorted(row.measured.job.items())), row) for row in priced)
     jobs = []
     for members in of_jobs.values():
         base = next((row for row in members if row.number == baseline), members[0])
@@ -94,26 +92,22 @@ def compare(
     return tuple(jobs)
 
 
-def tables(jobs: Sequence[Job]) -> tuple[Table, ...]:
-    """Tables of speed, and of cost where a row has a price, for each job."""
-    return tuple(table for speed, cost in tables_of_jobs(jobs) for table in (speed, cost) if table)
-
-
-def tables_of_jobs(jobs: Sequence[Job]) -> tuple[tuple[Table, Table | None], ...]:
-    """Tables of speed and cost for each job; without a price no table of cost, but a note under that of speed."""
-    made: list[tuple[Table, Table | None]] = []
-    for job in jobs[:MAX_JOBS]:
+def sections(jobs: Sequence[Job]) -> list[Section]:
+    """One for each job, with tables of speed and of cost; without a price a note under that of speed."""
+    made = []
+    for job_number, job in enumerate(jobs, 1):
         title, prices = _title(job, jobs), _price_notes(job)
         is_priced = any(row.usd_per_gpu_hour is not None for row in job.rows)
         notes = (*_speed_notes(job, jobs), *(() if is_priced else prices))
-        cost = _table(job, f"{title}: cost", COST, prices) if is_priced else None
-        made.append((_table(job, f"{title}: speed", SPEED, notes), cost))
-    return tuple(made)
+        speed = _table(job, f"{title}: speed", SPEED, notes)
+        cost = [_table(job, f"{title}: cost", COST, prices)] if is_priced else []
+        made.append(Section(speed.title, [speed, *cost], f"job-{job_number}"))
+    return made
 
 
 def summary(jobs: Sequence[Job]) -> tuple[str, ...]:
     """Sentences that name the fastest and the cheapest row of each job with several rows."""
-    lines = [line for job in jobs[:MAX_JOBS] if len(job.rows) > 1 for line in _summary(job, jobs)]
+    lines = [line for job in jobs if len(job.rows) > 1 for line in _summary(job, jobs)]
     if len(jobs) > 1:
         lines.append(f"{len(jobs)} different jobs: rows of different jobs are not ranked against each other.")
     return tuple(lines)
@@ -237,10 +231,10 @@ def _table(job: Job, title: str, columns: Sequence[Column[RankedRow]], notes: Se
 
 def _price_notes(job: Job) -> tuple[str, ...]:
     """Notes on the source of each price, each once."""
-    rows: dict[str, list[str]] = {}
-    for row in job.rows:
-        source = row.price_source or f"none is known for {row.measured.hardware}, give --cost"
-        rows.setdefault(source, []).append(str(row.number))
+    rows = grouped(
+        (row.price_source or f"none is known for {row.measured.hardware}, give --cost", str(row.number))
+        for row in job.rows
+    )
     return tuple(f"Price of {'row' if len(n) == 1 else 'rows'} {listing(n)}: {source}." for source, n in rows.items())
 
 
@@ -260,7 +254,7 @@ def _speed_notes(job: Job, jobs: Sequence[Job]) -> tuple[str, ...]:
     if len(set(templates.values())) > 1:
         listed = listing(f"row {number} {template}" for number, template in templates.items())
         notes.append(f"The pod template differs, which may change the speed: {listed}.")
-    others = [other for other in jobs[:MAX_JOBS] if other is not job]
+    others = [other for other in jobs if other is not job]
     if nearest := min(others, key=lambda other: len(differences(base, other.base.measured)), default=None):
         work_differences = listing(differences(base, nearest.base.measured), most=8)
         notes.append(f"Other work than that of row {nearest.base.number}; it differs in: {work_differences}.")
@@ -269,7 +263,7 @@ def _speed_notes(job: Job, jobs: Sequence[Job]) -> tuple[str, ...]:
 
 def _title(job: Job, jobs: Sequence[Job]) -> str:
     label = job.base.measured.label
-    namesakes = [other.base.measured for other in jobs[:MAX_JOBS] if other.base.measured.label == label]
+    namesakes = [other.base.measured for other in jobs if other.base.measured.label == label]
     if len(namesakes) == 1:
         return label
     known = [size for other in namesakes if (size := other.num_parameters)]
@@ -337,24 +331,19 @@ COLUMN_TERMS = (
 
 def comparison_html(jobs: Sequence[Job], gathered: Gathered, folder: Path) -> str:
     """The page. `folder`: the page's folder, from which rows link to their raw files."""
-    rows = [row for job in jobs for row in job.rows]
-    sections = [
-        Section(speed.title, [speed, *([cost] if cost else [])], f"job-{number}")
-        for number, (speed, cost) in enumerate(tables_of_jobs(jobs), start=1)
-    ]
+    rows, parts = [row for job in jobs for row in job.rows], sections(jobs)
     broken = [f"{file.address} is left out: {file.reason}" for file in gathered.broken[:MAX_BROKEN]]
     if len(gathered.broken) > MAX_BROKEN:
         broken.append(f"and {len(gathered.broken) - MAX_BROKEN} more")
     if told := [*gathered.notes, *broken]:
-        sections.append(Section("Files that were read", [Lines(told)], "files"))
-    left_out = len(jobs) - MAX_JOBS
+        parts.append(Section("Files that were read", [Lines(told)], "files"))
     title = count(len(rows), "result") + (" compared" if len(rows) != 1 else "")
     return document_html(
         title,
         title,
-        [*sections, Section("How to read this", [Terms("Columns", COLUMN_TERMS, "")], "reading")],
+        [*parts, Section("How to read this", [Terms("Columns", COLUMN_TERMS, "")], "reading")],
         word="Comparison",
-        more=[*summary(jobs), *([f"And {left_out} more jobs: --json has all of them."] if left_out > 0 else [])],
+        more=summary(jobs),
         # Row number -> its raw file; of several runs the first.
         links={
             str(row.number): where if "://" in where else quote(os.path.relpath(where, folder))  # a URL as it is

@@ -5,29 +5,24 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from upath import UPath
 
+from bench_image.contract.frozen import ContractError
 from bench_image.contract.pod_io import RESULT_FILE
 from trainbench.core.csv_cells import Cell, lines
 from trainbench.core.grouping import grouped
 from trainbench.core.markdown import bullets
-from trainbench.exchange.compare import compare, comparison_html, summary, tables_of_jobs
-from trainbench.exchange.result_files import (
-    MAX_FILE_BYTES,
-    BenchFileError,
-    FlatResult,
-    Gathered,
-    is_flat,
-    parse_flat,
-)
+from trainbench.core.user_error import UserError
+from trainbench.exchange.compare import compare, comparison_html, sections, summary
+from trainbench.exchange.result_files import MAX_FILE_BYTES, FlatResult, Gathered, parse_file
 from trainbench.prices.price_tables import Price
 from trainbench.reporting.data_files import FLAT_ROW
-from trainbench.reporting.document import Section, markdown
+from trainbench.reporting.document import markdown
 from trainbench.reporting.pictures import drawing, png
 from trainbench.reporting.plots import STYLES, Facet, Points, draw_facets, linear
-from trainbench.results.store_files import read_bounded
+from trainbench.results.store_files import BrokenFile, address, read_bounded
 
 # File -> title, label and column of metrics.csv.
 PLOTS = {
@@ -38,35 +33,42 @@ PLOTS = {
 }
 
 
-def flat_summary(folder: Path, prices: Sequence[Price]) -> Mapping[str, str | bytes] | None:
-    """File name -> content; None unless each result.json below `folder` is flat. Raises BenchFileError, StoreError."""
-    root, documents = UPath(folder.resolve()), {}
+class FlatSummary(NamedTuple):
+    """`files`: name -> content. `broken`: files that are in none of them."""
+
+    files: Mapping[str, str | bytes]
+    broken: tuple[BrokenFile, ...]
+
+
+def flat_summary(folder: Path, prices: Sequence[Price]) -> FlatSummary | None:
+    """None where a result.json below `folder` is of ours, or none is flat; that is decided by all that can be read."""
+    root, documents, broken = UPath(folder.resolve()), dict[UPath, FlatResult](), []
     for path in sorted(root.rglob(RESULT_FILE), key=str):
-        content = read_bounded(path, MAX_FILE_BYTES, root)
-        if not is_flat(content):
-            return None
         try:
-            documents[path] = parse_flat(content)
-        except BenchFileError as error:
-            raise BenchFileError(f"{path}: {error}") from None
+            found = parse_file(read_bounded(path, MAX_FILE_BYTES, root))
+        except (ContractError, UserError) as error:
+            broken.append(BrokenFile(address(path), str(error)))
+        else:
+            if not isinstance(found, FlatResult):
+                return None
+            documents[path] = found
     if not documents:
         return None
     # The folder of a file names its run.
     jobs = compare([each.row(path.parent.name, str(path)) for path, each in documents.items()], prices)
     rows = tuple(row.measured for job in jobs for row in job.rows)
-    sections = [
-        Section(speed.title, [speed, *([cost] if cost else [])], f"job-{number}")
-        for number, (speed, cost) in enumerate(tables_of_jobs(jobs), 1)
-    ]
     links = {str(number): f"../{path.relative_to(root)}" for number, path in enumerate(documents, 1)}
     head = (f"# Runs of {folder.resolve().name}", bullets(summary(jobs)).rstrip("\n"))
+    left_out = [f"{file.address} is left out: {file.reason}" for file in broken]
+    tail = ("## Files that were left out", bullets(left_out).rstrip("\n")) if left_out else ()
     metrics = _metrics([*documents.values()])
-    return {
+    files: dict[str, str | bytes] = {
         "metrics.csv": lines([FLAT_ROW, *([row[name] for name in FLAT_ROW] for row in metrics)]),
         **_plots(metrics),
-        "BENCHMARK_REPORT.md": "\n\n".join(filter(None, [*head, *markdown(sections, links)])) + "\n",
-        "report.html": comparison_html(jobs, Gathered(rows, (), ()), folder.resolve() / "summary"),
+        "BENCHMARK_REPORT.md": "\n\n".join(filter(None, [*head, *markdown(sections(jobs), links), *tail])) + "\n",
+        "report.html": comparison_html(jobs, Gathered(rows, (), tuple(broken)), folder.resolve() / "summary"),
     }
+    return FlatSummary(files, tuple(broken))
 
 
 def _metrics(documents: Sequence[FlatResult]) -> Sequence[Mapping[str, Cell]]:

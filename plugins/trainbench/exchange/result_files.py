@@ -10,13 +10,12 @@ accumulate, and `h2d_gbps_per_gpu` is bytes of the batches over the time of the 
 from __future__ import annotations
 
 import json
-import re
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
@@ -25,7 +24,7 @@ from bench_image.contract.frozen import ContractError, Frozen
 from bench_image.contract.parse import explain, strict_json
 from bench_image.contract.pod_io import MAX_RESULT_BYTES, RESULT_FILE
 from bench_image.contract.result import RunResult
-from bench_image.contract.seq2seq_file import FORMAT, FORMAT_VERSION
+from bench_image.contract.seq2seq_file import FORMAT as BENCH_FORMAT
 from bench_image.contract.work import Device, DiskData
 from trainbench.comparison.entries import half_range_pct
 from trainbench.core.formats import count, listing, one_line
@@ -41,7 +40,6 @@ from trainbench.figure_catalogue.run_figures import (
     TOKENS_PER_SECOND,
 )
 from trainbench.results.artefacts import CAMPAIGN_FILE, Store, read_campaign
-from trainbench.results.campaign import IMPORTED
 from trainbench.results.collect import parse_payload
 from trainbench.results.readings import gpu_name, hardware_name, is_measured
 from trainbench.results.setups import setup_of
@@ -61,6 +59,7 @@ if TYPE_CHECKING:
 
 
 COMPARED = (SAMPLES_PER_SECOND, TOKENS_PER_SECOND, MEDIAN_STEP_TIME_S, PEAK_MEMORY_GB, GPU_UTILISATION_MEAN_PCT)
+MAX_ADDRESSES = 20
 
 
 class ComparisonRow(Frozen):
@@ -86,8 +85,8 @@ class ComparisonRow(Frozen):
     num_runs: int = 1
     figures: Mapping[str, float | None]  # of COMPARED, by their names in the catalogue; samples/s is always known
     epoch_s: float | None  # of the whole data set
-    apart_pct: float | None
-    apart_from: str | None  # the source of `apart_pct`
+    apart_pct: float | None = None
+    apart_from: str | None = None  # the source of `apart_pct`
     usd_per_gpu_hour: float | None = None
     price_source: str | None = None
     pod_template: str | None = None  # its digest; "none": without one; None: not known
@@ -109,162 +108,39 @@ class ComparisonRow(Frozen):
         return None if self.batch_per_rank is None else self.batch_per_rank * self.num_ranks
 
 
-MAX_ADDRESSES = 20
-
-
-@dataclass
-class Collector:
-    """Collects files one by one and keeps a few figures of each, so that 100,000 results fit into memory."""
-
-    broken: list[BrokenFile] = field(default_factory=list)
-    _runs: dict[tuple[str, ...], _Runs] = field(default_factory=dict)
-    _order: list[ComparisonRow | _Runs] = field(default_factory=list)
-    _seen: dict[str, str] = field(default_factory=dict)  # identity of a run -> its first file
-    _twice: list[tuple[str, str]] = field(default_factory=list)
-    _failed: Counter[str] = field(default_factory=Counter)
-    _num_drills: int = 0
-
-    def add_result(self, source: str, address: str, result: RunResult) -> None:
-        """Add a measured run. Runs of one source, campaign, work, hardware and pod template become one row."""
-        identity, template = result.spec.identity, setup_of(result.context).pod_template or ""
-        key = (source, identity.campaign_id, result.effective_spec.fingerprint, gpu_name(result) or "", template)
-        if key not in self._runs:
-            self._runs[key] = _Runs(row_of_run(source, address, result), source)
-            self._order.append(self._runs[key])
-        self._runs[key].add(address, result)
-
-    def rows(self) -> tuple[ComparisonRow, ...]:
-        """The rows, in the order in which their first files were added."""
-        campaigns: dict[str, set[str]] = {}
-        for source, campaign_id, *_ in self._runs:
-            campaigns.setdefault(source, set()).add(campaign_id)
-        for (source, campaign_id, *_), runs in self._runs.items():
-            runs.name = source if len(campaigns[source]) == 1 else campaign_id
-        return tuple(item.row() if isinstance(item, _Runs) else item for item in self._order)
-
-    def read(self, file: ResultFile) -> None:
-        try:
-            if file.path.name == CAMPAIGN_FILE:
-                runs = file.path.parent.parent / "runs"
-                for result in read_campaign(file.path, file.root).results:
-                    path = runs / result.spec.identity.run_id / RESULT_FILE
-                    self._take_result(ResultFile(file.source, path, file.root), result)
-                return
-            content = read_bounded(file.path, MAX_FILE_BYTES, file.root)
-            if SCHEMA.match(content):
-                self._take_result(file, parse_payload(content))
-            elif FLAT.search(content[:MAX_FLAT_BYTES]) and is_flat(content):
-                # Each one is named result.json: its folder names the run.
-                self._take_foreign(file, file.path.parent.name, parse_flat(content))
-            elif file.path.name == RESULT_FILE:
-                self._take_result(file, parse_payload(content))
-            elif SUBMISSION.match(content):
-                raise BenchFileError(IMPORT_FIRST)
-            elif isinstance(document := parse_bench_file(content), RunResult):
-                self._take_result(file, document, of_epochs=True)
-            else:
-                self._take_foreign(file, file.path.stem, document)
-        except (BenchFileError, ContractError, StoreError) as error:
-            self.broken.append(BrokenFile(address(file.path), str(error)))
-
-    def notes(self) -> Iterator[str]:
-        if self._twice:
-            listed = listing(f"{address} is {first}" for address, first in self._twice)
-            yield f"{count(len(self._twice), 'file')} of runs that were read before, counted once: {listed}."
-        if self._failed:
-            listed = listing(f"{number} {what}" for what, number in self._failed.most_common())
-            yield f"Failed, so no row: {count(self._failed.total(), 'run')}, {listed}."
-        if self._num_drills:
-            yield f"{count(self._num_drills, 'drill')} left out: slowed on purpose."
-
-    def _take_result(self, file: ResultFile, result: RunResult, of_epochs: bool = False) -> None:
-        # A key of the run from its ids and figures, because ids are unique within one installation only.
-        spec, figures = result.spec, result.performance
-        key = (spec.identity.campaign_id, spec.identity.run_id, spec.identity.node, result.started_at.timestamp())
-        key_of_figures = (figures.samples_per_second, figures.measured_wall_s, gpu_name(result))
-        if not self._is_new(" ".join(map(str, (*key, *key_of_figures))), file):
-            return
-        if result.error is not None:
-            self._failed[f"{result.status.value} ({spec.placement.strategy} on {spec.placement.world_size})"] += 1
-            return
-        self._num_drills += spec.drill is not None
-        if not is_measured(result):
-            return
-        if of_epochs:
-            self._order.append(row_of_epochs(file.path.stem, address(file.path), result))
-        else:
-            self.add_result(file.source, address(file.path), result)
-
-    def _take_foreign(self, file: ResultFile, name: str, document: BenchmarkPyFile | FlatResult) -> None:
-        """A file without ids: its whole content is its key."""
-        if self._is_new(document.model_dump_json(), file):
-            self._order.append(document.row(name, address(file.path)))
-
-    def _is_new(self, identity: str, file: ResultFile) -> bool:
-        if first := self._seen.get(identity):
-            self._twice.append((address(file.path), first))
-            return False
-        self._seen[identity] = address(file.path)
-        return True
-
-
-@dataclass
-class _Runs:
-    """Runs of one kind: the first run's row, and the compared figures of each."""
-
-    first: ComparisonRow
-    name: str
-    addresses: list[str] = field(default_factory=list)
-    figures: list[tuple[float | None, ...]] = field(default_factory=list)
-    nodes: set[str] = field(default_factory=set)
-
-    def add(self, address: str, result: RunResult) -> None:
-        if len(self.addresses) < MAX_ADDRESSES:
-            self.addresses.append(address)
-        self.figures.append(tuple(each.value(result) for each in COMPARED))
-        self.nodes.add(result.spec.identity.node)
-
-    def row(self) -> ComparisonRow:
-        columns = dict(zip(COMPARED, zip(*self.figures, strict=True), strict=True))
-        rates = [rate for rate in columns[SAMPLES_PER_SECOND] if rate is not None]
-        rate, epoch_s = statistics.median(rates), self.first.epoch_s
-        several = {
-            "epoch_s": None if epoch_s is None else epoch_s * self.first.samples_per_s / rate,
-            **apart(rates, "runs"),
-        }
-        figures = {each.name: known_median(values) for each, values in columns.items()}
-        of_all = {"addresses": tuple(self.addresses), "nodes": len(self.nodes), "figures": figures}
-        return self.first.model_copy(
-            update={"name": self.name, "num_runs": len(rates), **of_all, **(several if len(rates) > 1 else {})}
-        )
-
-
-def row_of_run(name: str, address: str, result: RunResult) -> ComparisonRow:
-    spec, half_width_pct = result.effective_spec, HALF_WIDTH_PCT.value(result)
-    figures = {each.name: each.value(result) for each in COMPARED}
-    work, rate = spec.work, figures[SAMPLES_PER_SECOND.name]
+def row_of_runs(name: str, runs: Sequence[tuple[str, RunResult]]) -> ComparisonRow:
+    """The row of runs of one kind, each with the address of its file. A single run has its own uncertainty."""
+    results = [result for _, result in runs]
+    first, spec = results[0], results[0].effective_spec
+    work, half_width_pct = spec.work, HALF_WIDTH_PCT.value(first)
+    figures = {each.name: known_median(each.value(result) for result in results) for each in COMPARED}
     # Each setting, except the batch, which depends on the number of GPUs, and the data folder.
     job = work.model_dump(mode="json", exclude={"micro_batch_size", "gradient_accumulation_steps"})
     job |= {} if job["data"] == "memory" else {"data": "disk"}
+    rate = figures[SAMPLES_PER_SECOND.name]
+    uncertainty = apart([SAMPLES_PER_SECOND.value(result) for result in results], "runs")
+    if len(results) == 1 and half_width_pct is not None:
+        uncertainty = {"apart_pct": half_width_pct, "apart_from": "95 % interval of the mean step"}
     return ComparisonRow(
         name=name,
-        addresses=(address,),
+        addresses=tuple(address for address, _ in runs[:MAX_ADDRESSES]),
         program="trainbench",
         label=f"{work.model} {work.recipe}, {work.seq_length} tokens, {work.precision}, {work.preset}",
         num_parameters=num_parameters(work.shape),
         job=flattened(job),
         strategy=spec.placement.strategy.value,
-        hardware=hardware_name(spec, gpu_name(result)),
+        hardware=hardware_name(spec, gpu_name(first)),
         num_gpus=0 if work.device is Device.CPU else spec.placement.world_size,
         num_ranks=spec.placement.world_size,
         batch_per_rank=work.samples_per_micro_step * work.gradient_accumulation_steps,
+        nodes=len({result.spec.identity.node for result in results}),
+        num_runs=len(results),
         figures=figures,
         epoch_s=work.data.num_samples / rate if rate and isinstance(work.data, DiskData) else None,
-        apart_pct=half_width_pct,
-        apart_from=None if half_width_pct is None else "95 % interval of the mean step",
-        usd_per_gpu_hour=result.cost.usd_per_gpu_hour,
-        price_source=result.cost.price_source,
-        pod_template=setup_of(result.context).pod_template,
+        usd_per_gpu_hour=first.cost.usd_per_gpu_hour,
+        price_source=first.cost.price_source,
+        pod_template=setup_of(first.context).pod_template,
+        **uncertainty,
     )
 
 
@@ -291,15 +167,6 @@ def differences(one: ComparisonRow, other: ComparisonRow) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def row_of_epochs(name: str, address: str, result: RunResult) -> ComparisonRow:
-    """The row of a run of the encoder-decoder's own program, whose windows are epochs."""
-    windows = result.performance.windows
-    more: dict[str, object] = {"epoch_s": statistics.fmean(window.wall_s for window in windows)}
-    if len(windows) > 1:  # of a single epoch the row has its own half-width
-        more |= apart([window.samples_per_second for window in windows], "epochs")
-    return row_of_run(name, address, result).model_copy(update=more)
-
-
 def flattened(fields: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Each setting as text, a nested one by its path: "dimensions.hidden_size"."""
     texts: dict[str, str] = {}
@@ -311,10 +178,6 @@ def flattened(fields: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return texts
 
 
-def compared_figures(known: Mapping[Figure, float | None]) -> dict[str, float | None]:
-    return {each.name: known.get(each) for each in COMPARED}
-
-
 def apart(rates: Sequence[float | None], what: str) -> dict[str, Any]:
     """Half of the range of samples/s of several runs or epochs; unknown where one of them is."""
     known = [rate for rate in rates if rate is not None]
@@ -323,11 +186,14 @@ def apart(rates: Sequence[float | None], what: str) -> dict[str, Any]:
     return {"apart_pct": half_range_pct(known), "apart_from": f"half of the range of {len(known)} {what}"}
 
 
+# Files of other programs.
+
 MAX_EPOCHS, MAX_COUNT = 10_000, 1_000_000
 BATCH = ("batch_size", "batch-size")
+SUBMISSION_FORMAT = "trainbench-submission"  # version 0.1.0 published results so
 
 
-class BenchFileError(UserError, ValueError):
+class ForeignFileError(UserError, ValueError):
     """The file has no known format, or an impossible figure; the message names it."""
 
 
@@ -365,6 +231,11 @@ class BenchmarkPyFile(Foreign):
     def row(self, name: str, address: str) -> ComparisonRow:
         batch = next((self.config[key] for key in BATCH if key in self.config), None)
         memory_mb = self.summary.peak_gpu_memory_mb
+        known = {
+            SAMPLES_PER_SECOND: self.summary.avg_throughput_samples_per_s,
+            PEAK_MEMORY_GB: None if memory_mb is None else memory_mb / 1000,
+            GPU_UTILISATION_MEAN_PCT: self.summary.avg_gpu_utilisation_pct,
+        }
         return ComparisonRow(
             name=name,
             addresses=(address,),
@@ -375,13 +246,7 @@ class BenchmarkPyFile(Foreign):
             num_gpus=self.metadata.gpu_count,
             num_ranks=max(1, self.metadata.gpu_count),
             batch_per_rank=batch if isinstance(batch, int) and batch > 0 else None,
-            figures=compared_figures(
-                {
-                    SAMPLES_PER_SECOND: self.summary.avg_throughput_samples_per_s,
-                    PEAK_MEMORY_GB: None if memory_mb is None else memory_mb / 1000,
-                    GPU_UTILISATION_MEAN_PCT: self.summary.avg_gpu_utilisation_pct,
-                }
-            ),
+            figures={each.name: known.get(each) for each in COMPARED},
             epoch_s=self.summary.avg_wall_time_per_epoch_s,
             **apart([epoch.samples_per_second for epoch in self.epochs], "epochs"),
         )
@@ -413,6 +278,11 @@ class FlatResult(Foreign):
         return self.tier, self.seq_len, self.per_device_batch, self.grad_accum
 
     def row(self, name: str, address: str) -> ComparisonRow:
+        known = {
+            SAMPLES_PER_SECOND: self.tokens_per_sec / self.seq_len,
+            TOKENS_PER_SECOND: self.tokens_per_sec,
+            PEAK_MEMORY_GB: self.peak_vram_gb,
+        }
         return ComparisonRow(
             name=name,
             addresses=(address,),
@@ -424,75 +294,60 @@ class FlatResult(Foreign):
             num_gpus=self.world_size,
             num_ranks=self.world_size,
             batch_per_rank=self.per_device_batch * self.grad_accum,
-            figures=compared_figures(
-                {
-                    SAMPLES_PER_SECOND: self.tokens_per_sec / self.seq_len,
-                    TOKENS_PER_SECOND: self.tokens_per_sec,
-                    PEAK_MEMORY_GB: self.peak_vram_gb,
-                }
-            ),
+            figures={each.name: known.get(each) for each in COMPARED},
             epoch_s=None,
-            apart_pct=None,
-            apart_from=None,
         )
 
 
-def is_flat(content: bytes) -> bool:
-    """Whether a JSON document has the fields of a flat result and no schema of ours."""
-    try:
-        document = parse_json(content)
-    except BenchFileError:
-        return False
-    return "schema_version" not in document and {"strategy", "tokens_per_sec"} <= document.keys()
+MAX_FILE_BYTES = 2 * MAX_RESULT_BYTES  # a bench_ file holds a whole indented result
 
 
-def parse_json(content: bytes) -> dict[str, Any]:
-    """The JSON object in a file. Raises only BenchFileError, for any content. The caller bounds the size."""
+class BenchFile(NamedTuple):
+    """A file of the encoder-decoder's own program: a whole result, whose windows are epochs."""
+
+    result: RunResult
+
+    def row(self, name: str, address: str) -> ComparisonRow:
+        windows = self.result.performance.windows
+        # Of a single epoch the row has its own half-width.
+        more = apart([window.samples_per_second for window in windows], "epochs") if len(windows) > 1 else {}
+        epoch_s = statistics.fmean(window.wall_s for window in windows)
+        return row_of_runs(name, [(address, self.result)]).model_copy(update={"epoch_s": epoch_s, **more})
+
+
+Content = RunResult | BenchFile | BenchmarkPyFile | FlatResult
+
+
+def parse_file(content: bytes) -> Content:
+    """The one reader of result files: ours by itself or within a file of another format of ours, and foreign ones.
+    Raises only ForeignFileError and ContractError, for any content. The caller bounds the size.
+    """
     try:
         document = strict_json(content)
+    except ContractError:
+        raise
     except (ValueError, RecursionError) as error:
-        raise BenchFileError(f"no JSON (truncated?): {error}") from None
+        raise ForeignFileError(f"no JSON (truncated?): {error}") from None
     if not isinstance(document, dict):
-        raise BenchFileError("no benchmark: its JSON is not an object")
-    return document
-
-
-def parse_flat(content: bytes) -> FlatResult:
-    """Raises BenchFileError, which names the wrong field."""
-    try:
-        return FlatResult.model_validate(parse_json(content))
-    except ValidationError as error:
-        raise BenchFileError(f"no flat result of a strategy comparison: {explain(error)}") from None
-
-
-def parse_bench_file(content: bytes) -> RunResult | BenchmarkPyFile:
-    """A file bench_*.json: of the encoder-decoder's own program, which holds a whole result, or of `benchmark.py`.
-    Raises only BenchFileError, for any content.
-    """
-    document = parse_json(content)
-    try:
-        if "format" not in document:
-            return BenchmarkPyFile.model_validate(document)
-        if document["format"] != FORMAT or document.get("format_version") != FORMAT_VERSION:
-            version = f"{document['format']!r:.60} version {document.get('format_version')!r:.20}"
-            raise BenchFileError(f"format {version}; this version reads {FORMAT} version {FORMAT_VERSION}")
+        raise ForeignFileError("no benchmark: its JSON is not an object")
+    if document.get("format") == BENCH_FORMAT:
+        return BenchFile(parse_payload(document.get("result")))
+    if document.get("format") == SUBMISSION_FORMAT:
         return parse_payload(document.get("result"))
+    try:
+        if "metadata" in document:
+            return BenchmarkPyFile.model_validate(document)
+        if {"strategy", "tokens_per_sec"} <= document.keys() and "schema_version" not in document:
+            return FlatResult.model_validate(document)
     except ValidationError as error:
-        raise BenchFileError(f"no benchmark file of a known format: {explain(error)}") from None
-    except ContractError as error:
-        raise BenchFileError(str(error)) from None
+        kind = "flat result of a strategy comparison" if "strategy" in document else "file of benchmark.py"
+        raise ForeignFileError(f"no {kind}: {explain(error)}") from None
+    return parse_payload(content)
 
+
+# The files of a comparison.
 
 BENCH_FILES = "bench_*.json"
-MAX_FILE_BYTES = 2 * MAX_RESULT_BYTES  # a bench_ file holds a whole indented result
-SCHEMA = re.compile(rb'^\s*\{\s*"schema_version"\s*:\s*\d{1,9}\b')
-FLAT = re.compile(rb'"tokens_per_sec"\s*:')
-SUBMISSION = re.compile(rb'^\s*\{\s*"format"\s*:\s*"trainbench-submission"')
-IMPORT_FIRST = (
-    "to compare published results, run `trainbench import FILE` first, then compare the campaign that it prints"
-)
-MAX_LOOKED_AT = 20
-MAX_FLAT_BYTES = 10_000  # a larger file is none
 
 
 @dataclass(frozen=True)
@@ -524,28 +379,16 @@ def find_result_files(sources: Sequence[str], store: Store) -> tuple[ResultFile,
             files = [UPath(Path(source).absolute())]
         elif is_folder(source):
             root = UPath(Path(source).absolute())
-            files = _files_below(root)
+            files = _files_below(root) or sorted(root.glob("*.json"), key=str)  # published ones have names of their own
         elif source in store.campaign_ids():
             root = store.root
             files = _files_below(root / "campaigns" / source)
         else:
-            published = f"; {IMPORT_FIRST}" if source.startswith(IMPORTED) else ""
-            raise StoreError(
-                f"'{source}' is neither a file, nor a folder, nor a campaign of the store {store.root}{published}"
-            )
+            raise StoreError(f"'{source}' is neither a file, nor a folder, nor a campaign of the store {store.root}")
         if not files:
-            published = f"; {IMPORT_FIRST}" if _holds_submissions(Path(source)) else ""
-            raise StoreError(f"'{source}' holds neither {RESULT_FILE} nor {BENCH_FILES} files{published}")
+            raise StoreError(f"'{source}' holds neither {RESULT_FILE} nor {BENCH_FILES} files")
         result_files += [ResultFile(_name(source, sources), path, root) for path in files]
     return tuple(result_files)
-
-
-def _holds_submissions(folder: Path) -> bool:
-    for path in sorted(folder.glob("*.json"))[:MAX_LOOKED_AT]:
-        with path.open("rb") as file:
-            if SUBMISSION.match(file.read(MAX_FLAT_BYTES)):
-                return True
-    return False
 
 
 def _name(source: str, sources: Sequence[str]) -> str:
@@ -555,15 +398,6 @@ def _name(source: str, sources: Sequence[str]) -> str:
     return source if any(other.name == path.name for other in others) else path.name or source
 
 
-def read_result_files(files: Sequence[ResultFile], progress: Progress = no_progress) -> Gathered:
-    """Read every file once and call `progress` after each."""
-    collector = Collector()
-    for number, item in enumerate(files, 1):
-        collector.read(item)
-        progress(number, len(files))
-    return Gathered(collector.rows(), tuple(collector.notes()), tuple(collector.broken))
-
-
 def _files_below(folder: UPath) -> list[UPath]:
     """Files below a folder, bench_ files first: ours lie beside the result that they contain, with more figures. Of a
     published campaign the verdict, which has its results as judged and with their cost.
@@ -571,3 +405,89 @@ def _files_below(folder: UPath) -> list[UPath]:
     found = [path for name in (BENCH_FILES, CAMPAIGN_FILE, RESULT_FILE) for path in sorted(folder.rglob(name), key=str)]
     published = {path.parent.parent for path in found if path.name == CAMPAIGN_FILE}
     return [path for path in found if path.name != RESULT_FILE or path.parent.parent.parent not in published]
+
+
+def contents(file: ResultFile) -> Iterator[tuple[ResultFile, Content]]:
+    """What the file holds; of a published campaign's verdict its results, each with the file that its pod printed."""
+    if file.path.name != CAMPAIGN_FILE:
+        yield file, parse_file(read_bounded(file.path, MAX_FILE_BYTES, file.root))
+        return
+    for result in read_campaign(file.path, file.root).results:
+        path = file.path.parent.parent / "runs" / result.spec.identity.run_id / RESULT_FILE
+        yield ResultFile(file.source, path, file.root), result
+
+
+def read_result_files(files: Sequence[ResultFile], progress: Progress = no_progress) -> Gathered:
+    """The rows of all files, in their order; `progress` is called after each."""
+    broken: list[BrokenFile] = []
+    found: dict[str, tuple[ResultFile, Content]] = {}  # by the identity of its run
+    twice: list[str] = []
+    for number, file in enumerate(files, 1):
+        try:
+            for each, content in contents(file):
+                first, _ = found.setdefault(_identity(content), (each, content))
+                if first is not each:
+                    twice.append(f"{address(each.path)} is {address(first.path)}")
+        except (ForeignFileError, ContractError, StoreError) as error:
+            broken.append(BrokenFile(address(file.path), str(error)))
+        progress(number, len(files))
+    left_out = {identity: why for identity, (_, content) in found.items() if (why := _why_left_out(content))}
+    failed = Counter(why for why in left_out.values() if why != DRILL)
+    num_drills = len(left_out) - failed.total()
+    notes = []
+    if twice:
+        notes.append(f"{count(len(twice), 'file')} of runs that were read before, counted once: {listing(twice)}.")
+    if failed:
+        listed = listing(f"{number} {what}" for what, number in failed.most_common())
+        notes.append(f"Failed, so no row: {count(failed.total(), 'run')}, {listed}.")
+    if num_drills:
+        notes.append(f"{count(num_drills, 'drill')} left out: slowed on purpose.")
+    shown = [each for identity, each in found.items() if identity not in left_out]
+    return Gathered(tuple(_rows(shown)), tuple(notes), tuple(broken))
+
+
+def _identity(content: Content) -> str:
+    """By which a run is known again: its ids, which are unique within one installation only, and figures; of a file
+    without ids the whole content.
+    """
+    result = content.result if isinstance(content, BenchFile) else content
+    if not isinstance(result, RunResult):
+        return result.model_dump_json()
+    identity, figures = result.spec.identity, result.performance
+    ids = (identity.campaign_id, identity.run_id, identity.node, result.started_at.timestamp())
+    return " ".join(map(str, (*ids, figures.samples_per_second, figures.measured_wall_s, gpu_name(result))))
+
+
+DRILL = "drill"
+
+
+def _why_left_out(content: Content) -> str | None:
+    result = content.result if isinstance(content, BenchFile) else content
+    if not isinstance(result, RunResult):
+        return None
+    placement = result.spec.placement
+    if result.error is not None or result.performance.samples_per_second is None:
+        ended = result.status.value if result.error else "without samples/s"
+        return f"{ended} ({placement.strategy} on {placement.world_size})"
+    return None if is_measured(result) else DRILL
+
+
+def _rows(found: Iterable[tuple[ResultFile, Content]]) -> Iterator[ComparisonRow]:
+    """Runs of one source, campaign, work, hardware and pod template are one row; any other file is one by itself."""
+    kinds: dict[tuple[str, ...], list[tuple[ResultFile, Content]]] = {}
+    campaigns: dict[str, set[str]] = {}
+    for file, content in found:
+        key: tuple[str, ...] = (address(file.path),)
+        if isinstance(content, RunResult):
+            campaign_id, template = content.spec.identity.campaign_id, setup_of(content.context).pod_template or ""
+            campaigns.setdefault(file.source, set()).add(campaign_id)
+            key = (file.source, campaign_id, content.effective_spec.fingerprint, gpu_name(content) or "", template)
+        kinds.setdefault(key, []).append((file, content))
+    for key, of_kind in kinds.items():
+        file, content = of_kind[0]
+        if isinstance(content, RunResult):
+            name = file.source if len(campaigns[file.source]) == 1 else key[1]
+            yield row_of_runs(name, [(address(each.path), run) for each, run in of_kind if isinstance(run, RunResult)])
+        else:  # each flat one is named result.json: its folder names the run
+            named_by = file.path.parent.name if isinstance(content, FlatResult) else file.path.stem
+            yield content.row(named_by, key[0])

@@ -99,9 +99,6 @@ PRICE_OF_TIME = Figure("price_of_time", "per day", "USD", "cost.usd_per_gpu_hour
     "price per GPU-hour x 24; per week x 168; per month x 730 (8,760 h a year / 12); of one GPU",
     "trainbench.prices.quote.price_of_time", "test_ownership.py::test_a_gpu_by_the_day_week_and_month_by_hand",
     also=("per week", "per month"), write=usd)
-EXAMPLE_SAVING = Figure("example_saving", "saves", "USD", "cost.cost_per_1000_samples_usd",
-    "saving in percent x the baseline's cost of the example / 100", "trainbench.reporting.cost_report.saved_usd",
-    "test_cost_report.py::test_savings_of_a_diagnosis_by_hand", write=usd)
 EXAMPLE_TIME = Figure("example_time", "time", "s, or as written", "performance.samples_per_second",
     "samples of the example / (samples/s)", "trainbench.reporting.cost_report.example_s",
     "test_cost_report.py::test_ten_thousand_samples", write=duration)

@@ -233,7 +233,11 @@ def _deviates(node: NodeVerdict, scene: Scene) -> Finding:
     if THERMAL.category in {clue.category for clue in clues}:  # the heat is reported with it
         clues = [clue for clue in clues if clue.category not in ("cooling", "hot")]
     clues = list({clue.category: clue for clue in reversed(clues)}.values())[::-1]
-    further = f" (also: {'; '.join(_also(clue, case.off_pct) for clue in clues[1:])})" if len(clues) > 1 else ""
+    also = (
+        f"{clue.cause}, too little to explain it" if explains_nothing(clue, case.off_pct) else clue.cause
+        for clue in clues[1:]
+    )
+    further = f" (also: {'; '.join(also)})" if len(clues) > 1 else ""
     return _finding(
         node,
         clues[0].category,
@@ -248,10 +252,6 @@ _LOOKS: Mapping[Metric, Callable[[Case], tuple[Clue, ...]]] = {
     Metric.MEMORY_GB: memory_clues,
     Metric.TEMPERATURE_C: temperature_clues,
 }
-
-
-def _also(clue: Clue, off_pct: float) -> str:
-    return f"{clue.cause}, too little to explain it" if explains_nothing(clue, off_pct) else clue.cause
 
 
 def _unknown(because: str, node: NodeVerdict) -> Clue:

@@ -99,11 +99,6 @@ def xid(code: int) -> Xid:
     return XIDS.get(code) or Xid(Level.WARNING, "not in this version's table", f"look it up at {SOURCE}")
 
 
-# Categories; stable: scripts match on them. The first three mean a broken GPU.
-XID, ROW_REMAP_FAILED, ECC_UNCORRECTED = "xid", "row_remap_failed", "ecc_uncorrected"
-XID_NOTED, ECC_CONTAINED, ROWS_REMAPPED = "xid_noted", "ecc_contained", "rows_remapped"
-NVLINK_ERRORS, PCIE_REPLAYS, SHARED_GPU = "nvlink_errors", "pcie_replays", "shared_gpu"
-
 # As in DCGM's health checks (dcgm_gpu_hardware_limits): one replay of an NVLink counts, CRC errors and PCIe replays
 # only at a rate, because the link corrects them. An uncorrected memory error is a failure there; of one that a single
 # program had to itself (Xid 94) NVIDIA's catalogue says that the GPU may go on until its next reset.
@@ -148,7 +143,7 @@ def _xids(events: Sequence[Event]) -> Iterator[Finding]:
         meaning, times = xid(code), count(sum(times for _, times in of_gpus), "time")
         yield _finding(
             node,
-            XID if meaning.level is Level.ERROR else XID_NOTED,
+            "xid",
             f"Xid {code}, {times}",
             expected="no Xid",
             summary=f"reported Xid {code} on {_names(gpu for gpu, _ in of_gpus)}, {times}",
@@ -163,7 +158,7 @@ def _memory_faults(node: str, events: Sequence[Event]) -> Iterator[Finding]:
     if failed := [gpu for gpu in gpus if gpu.row_remap_failed]:
         yield _finding(
             node,
-            ROW_REMAP_FAILED,
+            "row_remap_failed",
             "a row that could not be replaced",
             expected="none",
             summary=f"could not replace a faulty row in the memory of {_names(failed)}",
@@ -173,15 +168,12 @@ def _memory_faults(node: str, events: Sequence[Event]) -> Iterator[Finding]:
         )
     faulty = [gpu for gpu in gpus if gpu.ecc_uncorrected_in_run]
     contained = [gpu for gpu in faulty if CONTAINED in (gpu.xids or {})]
-    for category, level, of_kind in (
-        (ECC_UNCORRECTED, Level.ERROR, [gpu for gpu in faulty if gpu not in contained]),
-        (ECC_CONTAINED, Level.WARNING, contained),
-    ):
+    for level, of_kind in ((Level.ERROR, [gpu for gpu in faulty if gpu not in contained]), (Level.WARNING, contained)):
         if of_kind:
             errors = count(sum(gpu.ecc_uncorrected_in_run or 0 for gpu in of_kind), "uncorrected memory error")
             yield _finding(
                 node,
-                category,
+                "ecc_uncorrected",
                 errors,
                 expected="0",
                 summary=f"had {errors} (ECC) in its runs on {_names(of_kind)}",
@@ -194,7 +186,7 @@ def _memory_faults(node: str, events: Sequence[Event]) -> Iterator[Finding]:
         waits = ", and one waits for a reset of the GPU" if any(gpu.row_remap_pending for gpu in remapped) else ""
         yield _finding(
             node,
-            ROWS_REMAPPED,
+            "rows_remapped",
             f"{rows} replaced{waits}",
             expected="0",
             summary=f"has faulty rows in the memory of {_names(remapped)}: {rows} replaced{waits}",
@@ -210,7 +202,7 @@ def _link_errors(node: str, events: Sequence[Event]) -> Iterator[Finding]:
         measured = f"{replays} and {count(sum(gpu.nvlink_crc_errors or 0 for gpu in nvlink), 'CRC error')} of NVLinks"
         yield _finding(
             node,
-            NVLINK_ERRORS,
+            "nvlink_errors",
             measured,
             expected=f"no replay, and less than {MAX_CRC_ERRORS_PER_S:g} CRC errors a second",
             summary=f"had {measured} in its runs on {_names(nvlink)}",
@@ -222,7 +214,7 @@ def _link_errors(node: str, events: Sequence[Event]) -> Iterator[Finding]:
         worst = f"{max(rate for rate, _ in pcie):.0f} PCIe"
         yield _finding(
             node,
-            PCIE_REPLAYS,
+            "pcie_replays",
             f"{worst} replays a minute",
             expected=f"at most {MAX_PCIE_REPLAYS_PER_MIN:g}",
             summary=f"repeated {worst} transfers a minute on {_names(gpu for _, gpu in pcie)}",
@@ -241,7 +233,7 @@ def _shared(results: Sequence[RunResult]) -> Iterator[Finding]:
             num_shared = count(len(list(filter(shared_by, runs))), "run")
             yield _finding(
                 node,
-                SHARED_GPU,
+                "shared_gpu",
                 worst.sentence,
                 expected="nobody else on the GPU",
                 summary=f"was not alone in {num_shared} of {len(runs)}: {worst.sentence}",

@@ -400,7 +400,7 @@ class _Group:
             return None
         expected = Expected(level.expected_of(run), level.source)
         chance = noise.chance(own.variance, self.num_units) if noise else None
-        return compare_rate(own, expected, Against.LEVEL, level.band_low_pct, chance)
+        return compare_rate(own, expected, Against.LEVEL, level.band_pct, chance)
 
     def _of_node(self, member: NodeRuns) -> tuple[Comparison, ...]:
         return tuple(filter(None, (self.past.get(member.node), self._against_level(member))))

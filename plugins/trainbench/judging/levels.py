@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from importlib.resources import files
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
 
@@ -37,7 +37,6 @@ MIN_BAND_PCT = 4.0  # five healthy H200s of three machines differ by up to 3.9 %
 BAND_SPREADS = 3.0  # the band holds so many standard deviations between GPUs
 MIN_ROBUST = 4  # of fewer GPUs the median deviation says too little
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Band = Annotated[float, Field(gt=0, lt=100)]
 
 
 class LevelsError(UserError, ValueError):
@@ -46,7 +45,7 @@ class LevelsError(UserError, ValueError):
 
 class KnownLevel(Frozen):
     """`work`: of what one rank computes, see `work_of`. The band is one-sided for verdicts: slower than
-    `band_low_pct` below is off, faster than `band_high_pct` above is only said.
+    `band_pct` below is off, faster than that above is only said.
     """
 
     gpu_name: Name
@@ -60,8 +59,7 @@ class KnownLevel(Frozen):
     program: Name  # version of trainbench that measured it
     samples_per_second: Annotated[float, Field(gt=0, lt=1e9)]  # of one GPU
     spread_pct: Annotated[float, Field(ge=0, lt=100)]  # one standard deviation between healthy GPUs
-    band_low_pct: Band
-    band_high_pct: Band
+    band_pct: Annotated[float, Field(gt=0, lt=100)]
     num_runs: Annotated[int, Field(ge=1)]
     num_gpus: Annotated[int, Field(ge=1)]
     software: Mapping[Name, Name]
@@ -82,12 +80,11 @@ class KnownLevel(Frozen):
 
     @property
     def description(self) -> str:
-        """ "NVIDIA H200, mistral-7b qlora tuned, single, batch 8 x 512 tokens: 38.0 samples/s per GPU (-6 to +6 %)"."""
+        """ "NVIDIA H200, mistral-7b qlora tuned, single, batch 8 x 512 tokens: 38.0 samples/s per GPU (±6.1 %)"."""
         gpus = "" if self.gpus == 1 else f" on {self.gpus} GPUs"
         return (
             f"{self.gpu_name}, {self.model} {self.recipe} {self.preset}, {self.strategy}{gpus}, {self.shape}: "
-            f"{self.samples_per_second:.4g} samples/s per GPU (\N{MINUS SIGN}{self.band_low_pct:.1f} to "
-            f"+{self.band_high_pct:.1f} %)"
+            f"{self.samples_per_second:.4g} samples/s per GPU (±{self.band_pct:.1f} %)"
         )
 
     def expected_of(self, result: RunResult) -> float:
@@ -189,8 +186,7 @@ def _made(results: Sequence[RunResult], program: str, as_of: date, files: Sequen
         program=program,
         samples_per_second=float(f"{math.exp(statistics.median(medians)):.5g}"),
         spread_pct=round(spread_pct, 2),
-        band_low_pct=band_pct,
-        band_high_pct=band_pct,
+        band_pct=band_pct,
         num_runs=len(results),
         num_gpus=len(frozenset[str]().union(*rates)) or 1,
         software=driver | dict(setup.libraries or {}),
@@ -225,33 +221,29 @@ def parse_levels(text: str, where: str) -> tuple[KnownLevel, ...]:
         ) from None
     if not isinstance(rows, list) or not rows:
         raise LevelsError(f"{where} has no level: one [[level]] table for each is expected, see `levels export`")
-    levels = [_parsed(row, f"{where}, level {number}") for number, row in enumerate(rows, start=1)]
+    levels = []
+    for number, row in enumerate(rows, start=1):
+        try:
+            levels.append(KnownLevel.model_validate(row))
+        except ValidationError as error:
+            raise LevelsError(
+                f"{where}, level {number}: {explain(error)}: correct the row, or make it with `trainbench levels make`"
+            ) from None
     keys = [level.key for level in levels]
     if twice := [key for key in keys if keys.count(key) > 1]:
         raise LevelsError(f"{where} has two levels of {twice[0][0]} at work {twice[0][1]}: leave one")
     return tuple(levels)
 
 
-def _parsed(row: Any, where: str) -> KnownLevel:
-    try:
-        level = KnownLevel.model_validate(row)
-    except ValidationError as error:
-        raise LevelsError(
-            f"{where}: {explain(error)}: correct the row, or make it with `trainbench levels make`"
-        ) from None
-    return level
-
-
 def levels_toml(levels: Iterable[KnownLevel]) -> str:
     """The text that `parse_levels` reads."""
-    return "\n".join(_table(level) for level in levels)
-
-
-def _table(level: KnownLevel) -> str:
-    row = level.model_dump(mode="json", exclude={"software", "origin", "as_of"}, exclude_defaults=True)
-    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in row.items()]
-    software = [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in level.software.items()]
-    return "\n".join(["[[level]]", *lines, f"as_of = {level.as_of}", f"software = {{ {', '.join(software)} }}", ""])
+    tables = []
+    for level in levels:
+        row = level.model_dump(mode="json", exclude={"software", "origin", "as_of"}, exclude_defaults=True)
+        lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in row.items()]
+        software = ", ".join(f"{json.dumps(name)} = {json.dumps(value)}" for name, value in level.software.items())
+        tables.append("\n".join(["[[level]]", *lines, f"as_of = {level.as_of}", f"software = {{ {software} }}", ""]))
+    return "\n".join(tables)
 
 
 def merged(own: Iterable[KnownLevel], new: Iterable[KnownLevel]) -> tuple[KnownLevel, ...]:

@@ -180,14 +180,14 @@ def by_group(
             name = names.get(node) or unknown
             own = sorted(of_node.get(node, ()), key=lambda run: (run.spec.identity.round, run.spec.identity.run_id))
             groups.setdefault((group_id, name), []).append(NodeRuns(node=node, gpu_name=name, runs=tuple(own)))
-    return {key: _with_choice(groups[key]) for key in sorted(groups, key=lambda key: (key[0], key[1] or ""))}
-
-
-def _with_choice(members: list[NodeRuns]) -> list[NodeRuns]:
-    """With the choice of most nodes, one vote each; ties go to the last in alphabetical order."""
-    votes = Counter(Counter(map(choice_of, member.valid)).most_common(1)[0][0] for member in members if member.valid)
-    choice = max(votes, key=lambda choice: (votes[choice], choice), default=None)
-    return [replace(member, choice=choice) for member in members]
+    with_choice = {}
+    for key in sorted(groups, key=lambda key: (key[0], key[1] or "")):
+        # Of most nodes, one vote each; ties go to the last in alphabetical order.
+        voting = (Counter(map(choice_of, member.valid)) for member in groups[key] if member.valid)
+        votes = Counter(choices.most_common(1)[0][0] for choices in voting)
+        usual = max(votes, key=lambda choice: (votes[choice], choice), default=None)
+        with_choice[key] = [replace(member, choice=usual) for member in groups[key]]
+    return with_choice
 
 
 BLOCKS = 5

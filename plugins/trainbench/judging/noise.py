@@ -93,7 +93,9 @@ def pooled(units: Sequence[Sequence[Run]], least_sd: float = MIN_SD) -> Pool:
     night of a hundred (F test). Of fewer than three units the mean is taken, and none is outside. `least_sd`: by which
     runs differ even where no repeat shows it.
     """
-    estimates = [(squares, median_noise(list(squares.values()))) for squares in (between_rounds(units), _within(units))]
+    scatters = ((place, within_runs([runs])) for place, runs in enumerate(units))
+    within = {place: (scatter.sd**2, scatter.degrees_of_freedom) for place, scatter in scatters if scatter}
+    estimates = [(squares, median_noise(list(squares.values()))) for squares in (between_rounds(units), within)]
     noise = max((pool for _, pool in estimates if pool), key=lambda pool: pool.sd, default=None)
     own: dict[int, Noise] = {}
     for squares, pool in estimates:
@@ -104,12 +106,6 @@ def pooled(units: Sequence[Sequence[Run]], least_sd: float = MIN_SD) -> Pool:
                 known = own.get(unit)
                 own[unit] = max(filter(None, (known, Noise(math.sqrt(variance), df))), key=lambda one: one.sd)
     return Pool(noise and noise._replace(sd=max(noise.sd, least_sd)), own)
-
-
-def _within(units: Sequence[Sequence[Run]]) -> dict[int, tuple[float, int]]:
-    """Unit -> (variance of the windows about their run's mean, degrees of freedom)."""
-    own = ((place, within_runs([runs])) for place, runs in enumerate(units))
-    return {place: (noise.sd**2, noise.degrees_of_freedom) for place, noise in own if noise}
 
 
 def between_rounds(units: Sequence[Sequence[Run]], least_units: int = 2) -> dict[int, tuple[float, int]]:

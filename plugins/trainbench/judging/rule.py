@@ -79,7 +79,15 @@ def is_suspect(planned: Sequence[Comparison]) -> bool:
 
 
 def decide(facts: Facts) -> Decision:
-    found = _decide(facts)
+    if facts.broken:
+        found = _made(Why.BROKEN_GPU, facts.broken)
+    elif (slow := _slow(facts)) and facts.shared:
+        found = _made(Why.SHARED, facts.shared, slow.reason)
+    else:
+        confirmation = _confirmation(facts)
+        found = slow or _not_slow(facts, confirmation)
+        reason = f"{found.reason}; {facts.no_rerun}" if confirmation is Confirmation.NO_ANSWER else found.reason
+        found = found._replace(reason=reason, confirmation=confirmation)
     if facts.is_drill and found.state is not State.NOT_CHECKED:
         return found._replace(state=State.DRILL, why=Why.SLOW if found.why is Why.SLOW else Why.DRILL)
     return found
@@ -87,18 +95,6 @@ def decide(facts: Facts) -> Decision:
 
 def _made(why: Why, *phrases: str) -> Decision:
     return Decision(TRAITS[why].state, why, "; ".join(filter(None, phrases)))
-
-
-def _decide(facts: Facts) -> Decision:
-    if facts.broken:
-        return _made(Why.BROKEN_GPU, facts.broken)
-    confirmation = _confirmation(facts)
-    slow = _slow(facts)
-    if slow and facts.shared:
-        return _made(Why.SHARED, facts.shared, slow.reason)
-    found = slow or _not_slow(facts, confirmation)
-    reason = f"{found.reason}; {facts.no_rerun}" if confirmation is Confirmation.NO_ANSWER else found.reason
-    return found._replace(reason=reason, confirmation=confirmation)
 
 
 def _confirmation(facts: Facts) -> Confirmation:

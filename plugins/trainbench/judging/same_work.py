@@ -9,9 +9,8 @@ weights, other data or wrong numbers, and no other figure shows it. Its figures 
 
 from __future__ import annotations
 
-import math
 import operator
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from bench_image.contract.result import Phase, RunError, RunResult, Status
@@ -38,7 +37,7 @@ class _Member(NamedTuple):
 
 
 class _Figure(NamedTuple):
-    """One thing that equal work has in common. `read`: None: unknown. `order`: finite numbers, or it has no vote."""
+    """One thing that equal work has in common. `read`: None: unknown. `order`: by which its middle is found."""
 
     read: Callable[[_Member], Any]
     order: Callable[[Any], tuple[float, ...]]
@@ -51,8 +50,7 @@ class _Figure(NamedTuple):
 
     def of_machines(self, members: Sequence[_Member]) -> dict[str, Any]:
         """Machine -> the lower middle of its runs' values: each machine has one vote, however often it ran."""
-        known = ((member.who, own) for member in members if (own := self.read(member)) is not None)
-        of = grouped((who, own) for who, own in known if all(map(math.isfinite, self.order(own))))
+        of = grouped((member.who, own) for member in members if (own := self.read(member)) is not None)
         return {who: self.middle(values) for who, values in of.items()}
 
     def middle(self, values: Iterable[Any]) -> Any:
@@ -89,12 +87,12 @@ def unequal_work_findings(results: Sequence[RunResult]) -> tuple[Finding, ...]:
 
 def _groups(results: Sequence[RunResult]) -> list[list[_Member]]:
     """Runs of one work, one choice and one kind of GPU. Drilled runs compute the same, only slower."""
-    work = ((_work(result), member) for place, result in enumerate(results) for member in _members(place, result))
+    work = (
+        ((run.spec.identity.campaign_id, run.spec.identity.group_id, gpu_name(run), choice_of(run)), member)
+        for place, run in enumerate(results)
+        for member in _members(place, run)
+    )
     return list(grouped(work).values())
-
-
-def _work(result: RunResult) -> Hashable:
-    return result.spec.identity.campaign_id, result.spec.identity.group_id, gpu_name(result), choice_of(result)
 
 
 def _members(place: int, result: RunResult) -> Iterator[_Member]:
@@ -124,7 +122,7 @@ def _odd(members: Sequence[_Member]) -> Iterator[tuple[_Member, str]]:
 
 def _differ(loss: float, other: float, limit_pct: float, allowed: float = 0.0) -> bool:
     allowed += max(abs(other) * limit_pct / 100, SMALLEST_DIFFERENCE)
-    return not abs(loss - other) <= allowed  # so that NaN differs
+    return abs(loss - other) > allowed
 
 
 def _means_differ(own: Performance, usual: Performance) -> bool:

@@ -33,7 +33,11 @@ class SlowRank(NamedTuple):
 
 def slow_rank_findings(results: Sequence[RunResult], limit_pct: float) -> tuple[Finding, ...]:
     """One finding for each slow rank of each node, from the run in which it is slowest, and one for the exchange."""
-    runs = [run for run in results if _is_profiled(run.ranks)]
+    runs = []
+    for run in results:  # of which several ranks profiled equally many steps, all of them with a time of its own
+        num_steps = {len(rank.own_steps_s) if all(rank.own_steps_s) else 0 for rank in run.ranks}
+        if len(run.ranks) > 1 and len(num_steps) == 1 and 0 not in num_steps:
+            runs.append(run)
     slow = [(run, one) for run in runs for one in slow_ranks(run.ranks, limit_pct)]
     places = grouped(((nodes_of(run.spec), place(run, one.rank)), (run, one)) for run, one in slow)
     findings = [_finding(of_place, runs, limit_pct) for of_place in places.values()]
@@ -55,12 +59,6 @@ def slow_rank_findings(results: Sequence[RunResult], limit_pct: float) -> tuple[
             )
         )
     return tuple(findings)
-
-
-def _is_profiled(ranks: Sequence[RankSummary]) -> bool:
-    """Whether several ranks profiled equally many steps, all of them with a time of its own."""
-    num_steps = {len(rank.own_steps_s) if all(rank.own_steps_s) else 0 for rank in ranks}
-    return len(ranks) > 1 and len(num_steps) == 1 and 0 not in num_steps
 
 
 def slow_ranks(ranks: Sequence[RankSummary], limit_pct: float) -> Iterator[SlowRank]:

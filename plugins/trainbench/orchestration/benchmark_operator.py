@@ -13,7 +13,7 @@ from bench_image.contract.parse import parse_spec
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from trainbench.core.user_error import UserError
-from trainbench.orchestration.node_check import with_defaults
+from trainbench.orchestration.dag_factory import with_defaults
 from trainbench.orchestration.plan_tasks import make_stored_plan, owner
 from trainbench.orchestration.pod_tasks import ManifestOperator, pod_options
 from trainbench.params.campaign_kind import CampaignKind

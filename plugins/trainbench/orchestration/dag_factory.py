@@ -1,28 +1,124 @@
-"""Makes DAGs from suites: the tasks, their order and the trigger form."""
+"""Makes DAGs from suites and campaign files, and the tasks of a node check for anybody's DAG."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Param, TaskGroup, TriggerRule
+from airflow.sdk import DAG, Param, TaskGroup, TriggerRule, get_parsing_context
 from airflow.sdk.definitions.param import ParamsDict
+from airflow.sdk.definitions.xcom_arg import XComArg
 from pydantic import Field
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.work import Device
 from trainbench.orchestration import dag_tasks, plan_tasks, pod_tasks
-from trainbench.orchestration.dag_ids import our_dag
-from trainbench.orchestration.node_check import alert_and_gate, at_the_end, node_tasks
+from trainbench.orchestration.dag_ids import DagIdTaken, our_dag
 from trainbench.params.campaign_kind import CampaignKind
-from trainbench.params.campaign_params import applies_to, form
+from trainbench.params.campaign_params import applies_to, form, parse_params, refuse_other_names
 from trainbench.params.form_fields import shown_fields
 from trainbench.planning.link_search import MOST_ROUNDS
 from trainbench.planning.plan import ScalingCell, scaling_cells
 from trainbench.planning.planners import PLANNERS
-from trainbench.settings.environment import Launcher, Settings, read_settings
+from trainbench.settings.campaign_file import CampaignFileError, read_campaign_file, with_campaign
+from trainbench.settings.environment import CAMPAIGNS_ENV, DAGS, Launcher, Settings, campaign_files, read_settings
+
+DOC = "Benchmarks the nodes and judges them. Its task `gate` fails unless a verdict was found and no node is red."
+
+
+class NodeCheck(TaskGroup):
+    """The nightly check within a DAG of your own: what follows the group starts only after a verdict without a red
+    node.
+
+    Its tasks have the group's id before their names. The DAG's own params are not read: `parameters` are those of the
+    check, and what they leave out has the default of `node_consistency`.
+    """
+
+    def __init__(
+        self,
+        group_id: str = "node_check",
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        on_failure_callback: Any = None,
+        default_args: Mapping[str, Any] | None = None,
+        **group: Any,
+    ) -> None:
+        """`parameters`: by the names of docs/parameters.md; a value may be another task's output or a template.
+        `on_failure_callback`: a notifier of Airflow, or several, called once when the gate fails. `default_args`: of
+        all tasks; the DAG's number of retries does not count, because each task knows whether a retry can help.
+        `group`: other arguments of TaskGroup, such as tooltip. Raises ParamsError, and ValueError for a second check
+        in the DAG.
+        """
+        shown = {"tooltip": "Benchmarks and judges nodes", "doc_md": DOC, **group}
+        of_tasks: Any = {"retries": 0, **(default_args or {})}
+        super().__init__(group_id, default_args=of_tasks, **shown)
+        if others := [task.task_id for task in self.dag.tasks if task.task_id.endswith(f".{dag_tasks.GATE}")]:
+            raise ValueError(
+                f"the DAG '{self.dag.dag_id}' has a NodeCheck already, with the task {others[0]}: a DAG run has one "
+                "campaign and one report; put the second check into a DAG of its own"
+            )
+        settings = read_settings()
+        given = with_defaults(parameters or {}, settings)
+        with self:
+            self.gate = node_tasks(settings, CampaignKind.NODES, given, on_failure_callback)
+
+
+def with_defaults(parameters: Mapping[str, Any], settings: Settings) -> Mapping[str, Any]:
+    """The parameters of a check with the suite's defaults, checked as far as they are known when the DAG is read.
+    Raises ParamsError.
+    """
+    refuse_other_names(parameters, CampaignKind.NODES)
+    defaults = PLANNERS[CampaignKind.NODES].starts_with(locally=settings.launcher is Launcher.LOCAL)
+    later = {name for name, value in parameters.items() if isinstance(value, XComArg) or "{{" in str(value)}
+    parse_params({**defaults, **{name: value for name, value in parameters.items() if name not in later}})
+    return {**defaults, **parameters}
+
+
+def node_tasks(
+    settings: Settings,
+    campaign_kind: CampaignKind,
+    given: Mapping[str, Any] | None = None,
+    on_red: Any = None,
+) -> Any:
+    """Add the tasks of a check: pods on every node, judgement, re-runs of suspects, report, alert, gate. Returns the
+    gate. `given`: the check's parameters; None: those of the DAG's form. `on_red`: callbacks of the gate.
+    """
+    planned: Any = plan_tasks.plan_runs(campaign_kind, given).as_setup()
+    plan_tasks.check_ready(given) >> planned
+    blocks: Any = plan_tasks.divide_runs()
+    planned >> blocks
+    benchmarks = pod_tasks.pods("benchmark", settings, planned.operator.task_id).expand(block=blocks, place=planned)
+    suspects: Any = dag_tasks.judge()
+    benchmarks >> suspects
+    confirms = pod_tasks.pods("confirm", settings, suspects.operator.task_id).expand(block=blocks, place=suspects)
+    published = dag_tasks.publish()
+    released: Any = dag_tasks.release_campaign()
+    [benchmarks, confirms] >> at_the_end(released, setups=planned)
+    [confirms, released] >> published  # it may have found results that tasks could not read
+    gate = alert_and_gate(published, settings, on_red)
+    released >> gate
+    return gate
+
+
+def at_the_end(released: Any, setups: Any) -> Any:
+    """The teardown that removes all pods. If it fails, the run fails, because pods may still run."""
+    return released.as_teardown(setups=setups, on_failure_fail_dagrun=True)
+
+
+def alert_and_gate(published: Any, settings: Settings, on_red: Any = None) -> Any:
+    """Add the tasks alert, notices (where channels are set) and gate. Returns the gate."""
+    last: Any = dag_tasks.raise_alert()
+    published >> last
+    if settings.notify:
+        last = last >> dag_tasks.send_notices()
+    gate: Any = dag_tasks.gate.override(on_failure_callback=on_red)() if on_red else dag_tasks.gate()
+    return last >> gate
+
 
 # What a person chooses most; six of them at most belong to one suite.
 IN_VIEW = (
@@ -55,11 +151,11 @@ def build_comparison_dag(suite: Suite, settings: Settings | None = None) -> DAG:
     """The DAG of a comparison: pods one after another, so that none shares a host; then report, alert, gate."""
     settings = settings or read_settings()
     with _dag(suite, settings) as dag:
-        planned: Any = plan_tasks.plan_pods(suite.campaign_kind).as_setup()
+        planned: Any = plan_tasks.plan_runs(suite.campaign_kind).as_setup()
         plan_tasks.check_ready() >> planned
         tasks = pod_tasks.pods("benchmark", settings, plan_tasks.TASK, in_turn=True)
         benchmarks = tasks.expand(block=[0], place=planned)
-        published = dag_tasks.publish_comparison()
+        published = dag_tasks.publish()
         released: Any = dag_tasks.release_campaign()
         benchmarks >> at_the_end(released, setups=planned)
         [benchmarks, released] >> published  # it may have found results that tasks could not read
@@ -71,9 +167,9 @@ def build_scaling_dag(suite: Suite, settings: Settings | None = None) -> DAG:
     """The DAG of a scaling study: one gang after another for each strategy and size; then report, alert, gate."""
     settings = settings or read_settings()
     with _dag(suite, settings) as dag:
-        last: Any = plan_tasks.plan_scaling()
+        last: Any = plan_tasks.plan_runs(suite.campaign_kind)
         plan_tasks.check_ready() >> last
-        published = dag_tasks.publish_scaling()
+        published = dag_tasks.publish()
         for cell in scaling_cells(settings.world_sizes):
             last = _gang(cell, settings, after=last, before=published)
         last >> published
@@ -87,9 +183,9 @@ def build_interconnect_dag(suite: Suite, settings: Settings | None = None) -> DA
     """
     settings = settings or read_settings()
     with _dag(suite, settings) as dag:
-        planned: Any = plan_tasks.plan_interconnect().as_setup()
+        planned: Any = plan_tasks.plan_runs(suite.campaign_kind).as_setup()
         plan_tasks.check_ready() >> planned
-        published = dag_tasks.publish_interconnect()
+        published = dag_tasks.publish()
         released: Any = dag_tasks.release_campaign()
         before: list[Any] = [planned]
         for number in range(1, MOST_ROUNDS + 1):
@@ -161,3 +257,66 @@ def _dag(suite: Suite, settings: Settings) -> Iterator[DAG]:
     ) as dag:
         yield dag
     dag.params = ParamsDict({name: Param(**field) for name, field in shown_fields(own, IN_VIEW).items()})
+
+
+NAME = r"[a-z0-9][a-z0-9_.-]{0,99}"
+
+
+def campaign_dags() -> dict[str, DAG]:
+    """Id -> DAG of each file that is right; in a worker only the one whose task is about to run, which may raise."""
+    settings, asked = read_settings(), get_parsing_context().dag_id
+    dags = {}
+    for path in campaign_files(settings.campaigns):
+        dag_id = f"{settings.dag_prefix}{path.stem}"
+        if asked in (None, dag_id):
+            try:
+                dags[dag_id] = _dag_of_file(path, settings)
+            except Exception:  # `refuse_wrong_files` shows it
+                if asked:
+                    raise
+    return dags
+
+
+def refuse_wrong_files() -> None:
+    """Raise CampaignFileError with a line for each file that makes no DAG.
+
+    Not where DAGs are made: there Airflow takes away the DAGs of all files as soon as one of them is wrong.
+    """
+    settings, wrong = read_settings(), []
+    if settings.campaigns and not settings.campaigns.is_dir():
+        raise CampaignFileError(f"{CAMPAIGNS_ENV} is '{settings.campaigns}': no such folder here")
+    for path in campaign_files(settings.campaigns):
+        try:
+            _dag_of_file(path, settings)
+        except (CampaignFileError, DagIdTaken) as error:
+            wrong.append(str(error))
+        except Exception as error:  # of the parameters together with those of this launcher, or a defect
+            wrong.append(f"{path}: {error}")
+    if wrong:
+        raise CampaignFileError("\n".join(wrong))
+
+
+def _dag_of_file(path: Path, settings: Settings) -> DAG:
+    if not re.fullmatch(NAME, path.stem):
+        rule = "lower-case letters, digits, '_', '-' and '.', at most 100"
+        raise CampaignFileError(f"{path}: its name becomes the DAG's id: {rule}")
+    if path.stem in DAGS:
+        raise CampaignFileError(f"{path}: trainbench has a DAG '{path.stem}' of its own: give the file another name")
+    stems = Counter(each.stem for each in campaign_files(settings.campaigns))
+    if stems[path.stem] > 1:
+        raise CampaignFileError(f"{path}: .yaml and .yml make two DAGs '{path.stem}': remove one of the files")
+    file = read_campaign_file(path)
+    text = file.description.replace("**", "") or f"The campaign {file.name}."
+    suite = Suite(
+        dag_id=file.name,
+        title=file.name,
+        campaign_kind=file.kind,
+        schedule=file.schedule,
+        doc=f"**{text}**\n\nThe suite `{file.suite}`, as the campaign file `{path}` sets it.",
+        tags=("trainbench", "campaign", file.suite),
+        timeout_h=8.0 if file.kind is CampaignKind.NODES else 24.0,
+        values=file.values,
+    )
+    dag = BUILDERS[file.kind](suite, with_campaign(file, settings))
+    dag.validate()  # type: ignore[no-untyped-call] # here, where its error is this file's alone
+    return dag

@@ -28,6 +28,7 @@ from trainbench.orchestration.plan_tasks import (
     stored_plan,
 )
 from trainbench.orchestration.plan_tasks import TASK as PLAN
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.link_search import MOST_ROUNDS
 from trainbench.planning.plan import ScalingCell, campaign_id
 from trainbench.pods.gangs import gang_id
@@ -38,7 +39,7 @@ from trainbench.settings.environment import Launcher, Settings, read_settings
 if TYPE_CHECKING:
     from bench_image.contract.result import RunResult
     from trainbench.history.history import History
-    from trainbench.pipeline import Judged, Measured
+    from trainbench.pipeline import Measured
     from trainbench.results.arrivals import PlannedCampaign
     from trainbench.results.campaign import Campaign
 
@@ -87,17 +88,6 @@ def next_gangs(round_: int) -> list[dict[str, int]]:
     log(f"round {round_}: {count(len(due), 'group')} side by side")
     hand_out(ti, due)
     return ranks(due)
-
-
-@task(task_id="publish", outlets=[RESULTS], **OUTLASTS_OUTAGE)
-@reason_kept()
-def publish_interconnect() -> dict[str, str]:
-    """Name the bad nodes and links, write the reports, record the history. Returns the reports' addresses."""
-    from trainbench import pipeline
-
-    planned, results = stored_plan(), _gangs_of_rounds(MOST_ROUNDS)
-    ran = planned.plan.model_copy(update={"specs": tuple(result.spec for result in results)})
-    return _published(pipeline.judge(_measured(planned.model_copy(update={"plan": ran}), results)))
 
 
 def _gangs_of_rounds(last: int) -> tuple[RunResult, ...]:
@@ -176,44 +166,44 @@ def judge() -> list[int]:
 
 @task(task_id="publish", outlets=[RESULTS], **OUTLASTS_OUTAGE)
 @reason_kept()
-def publish_nodes() -> dict[str, str]:
-    """Judge the first runs and the re-runs together, write the reports, record the history. Returns the reports'
+def publish() -> dict[str, str]:
+    """Judge all runs, of a night the re-runs too, write the reports, record the history. Returns the reports'
     addresses.
     """
     from trainbench import pipeline
+    from trainbench.alerting import run_summary
+    from trainbench.history.history import open_history
+    from trainbench.pods.gangs import combine_ranks
+    from trainbench.reporting.verdict_text import verdict
+    from trainbench.results.artefacts import open_store
 
     planned, ti = stored_plan(), get_current_context()["ti"]
-    measured = _measured(planned, _collected("benchmark", planned.plan.specs))
+    plan, specs = planned.plan, planned.plan.specs
+    if plan.campaign_kind is CampaignKind.INTERCONNECT:
+        results = _gangs_of_rounds(MOST_ROUNDS)
+        plan = plan.model_copy(update={"specs": tuple(result.spec for result in results)})
+    elif plan.campaign_kind is CampaignKind.STRATEGIES:
+        of_pods = [_collected(f"{_cell(spec).name}.{RANK}", (spec,) * spec.placement.nodes) for spec in specs]
+        results = tuple(map(combine_ranks, specs, of_pods))
+    else:
+        results = _collected("benchmark", specs)
+    measured = _measured(planned.model_copy(update={"plan": plan}), results)
     # The re-runs that were started, whatever the history says meanwhile; where the task judge failed, those due.
-    specs = handed_out(ti, near(ti, JUDGE))
-    judged = pipeline.judge(measured) if specs is None else pipeline.Judged(measured=measured, rerun_specs=specs)
-    reruns = _collected("confirm", judged.rerun_specs)
-    _, finished_at = _times(planned, (*measured.results, *reruns))
-    return _published(judged.with_reruns(reruns, finished_at))
-
-
-@task(task_id="publish", outlets=[RESULTS], **OUTLASTS_OUTAGE)
-@reason_kept()
-def publish_comparison() -> dict[str, str]:
-    """Compare the runs, write the reports, record the history. Returns the reports' addresses."""
-    from trainbench import pipeline
-
-    planned = stored_plan()
-    return _published(pipeline.judge(_measured(planned, _collected("benchmark", planned.plan.specs))))
-
-
-@task(task_id="publish", outlets=[RESULTS], **OUTLASTS_OUTAGE)
-@reason_kept()
-def publish_scaling() -> dict[str, str]:
-    """Join each gang's results, write the reports, record the history. Returns the reports' addresses."""
-    from trainbench import pipeline
-    from trainbench.pods.gangs import combine_ranks
-
-    planned = stored_plan()
-    specs = planned.plan.specs
-    of_pods = [_collected(f"{_cell(spec).name}.{RANK}", (spec,) * spec.placement.nodes) for spec in specs]
-    results = tuple(map(combine_ranks, specs, of_pods))
-    return _published(pipeline.judge(_measured(planned, results)))
+    started = handed_out(ti, near(ti, JUDGE)) if plan.judges_nodes else None
+    judged = pipeline.judge(measured) if started is None else pipeline.Judged(measured=measured, rerun_specs=started)
+    if plan.judges_nodes:
+        reruns = _collected("confirm", judged.rerun_specs)
+        judged = judged.with_reruns(reruns, _times(planned, (*results, *reruns))[1])
+    context, settings = get_current_context(), read_settings()
+    store = open_store(settings.store)
+    history = open_history(settings.history_url, store)
+    campaign = pipeline.keep_away(pipeline.assess(judged), partial(_marked, settings, history))
+    addresses = pipeline.report(campaign, store)
+    log(verdict(campaign))
+    history.record(campaign)
+    extra = run_summary.results_extra(campaign, context["dag"].dag_id, context["run_id"], _base_url())
+    context["outlet_events"][RESULTS].extra = extra
+    return dict(addresses)
 
 
 @task(task_id="alert", outlets=[BREACHES], **OUTLASTS_OUTAGE)
@@ -337,25 +327,6 @@ def _times(planned: PlannedCampaign, results: Sequence[RunResult]) -> tuple[date
 
     run = get_current_context()["dag_run"]
     return checks.campaign_times(results, planned.planned_at, run.start_date or run.run_after, datetime.now(UTC))
-
-
-def _published(judged: Judged) -> dict[str, str]:
-    from trainbench import pipeline
-    from trainbench.alerting import run_summary
-    from trainbench.history.history import open_history
-    from trainbench.reporting.verdict_text import verdict
-    from trainbench.results.artefacts import open_store
-
-    context, settings = get_current_context(), read_settings()
-    store = open_store(settings.store)
-    history = open_history(settings.history_url, store)
-    campaign = pipeline.keep_away(pipeline.assess(judged), partial(_marked, settings, history))
-    addresses = pipeline.report(campaign, store)
-    log(verdict(campaign))
-    history.record(campaign)
-    extra = run_summary.results_extra(campaign, context["dag"].dag_id, context["run_id"], _base_url())
-    context["outlet_events"][RESULTS].extra = extra
-    return dict(addresses)
 
 
 def _marked(settings: Settings, history: History, campaign: Campaign) -> Campaign:

@@ -159,11 +159,15 @@ def check_ready(given: Mapping[str, Any] | None = None) -> None:
 
 
 @task(task_id=TASK, **OUTAGE_RETRIES)
-def plan_pods(campaign_kind: str, given: Mapping[str, Any] | None = None) -> list[int]:
-    """The places of one block of runs. Stores the plan, and pushes the runs for later tasks. `given`: the check's
-    parameters; None: those of the DAG's form.
+def plan_runs(campaign_kind: str, given: Mapping[str, Any] | None = None) -> list[int]:
+    """The places of one block of runs. Stores the plan, and pushes its runs for later tasks, but of gangs, which are
+    chosen later. `given`: the check's parameters; None: those of the DAG's form.
     """
     plan = make_stored_plan(CampaignKind(campaign_kind), _asked(given))
+    if plan.campaign_kind is CampaignKind.INTERCONNECT:
+        log(str(plan.promise))
+    if plan.campaign_kind in (CampaignKind.STRATEGIES, CampaignKind.INTERCONNECT):
+        return []
     hand_out(get_current_context()["ti"], plan.specs, plan.labels)
     return places(len(plan.specs), num_blocks(len(plan.specs), max_map_length()))
 
@@ -174,18 +178,6 @@ def divide_runs() -> list[int]:
     ti = get_current_context()["ti"]
     num_runs = ti.xcom_pull(task_ids=near(ti, TASK), key=COUNT)
     return list(range(num_blocks(num_runs, max_map_length())))
-
-
-@task(task_id=TASK, **OUTAGE_RETRIES)
-def plan_scaling() -> None:
-    """Make and store the plan of a scaling study for the tasks of its gangs."""
-    make_stored_plan(CampaignKind.STRATEGIES, _asked(None))
-
-
-@task(task_id=TASK, **OUTAGE_RETRIES)
-def plan_interconnect() -> None:
-    """Make and store the plan of a search for bad links, and say what it takes at most."""
-    log(str(make_stored_plan(CampaignKind.INTERCONNECT, _asked(None)).promise))
 
 
 def near(ti: Any, name: str) -> str:

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.options import Recipe, Strategy
 
-
-class WithoutResult(StrEnum):
-    """Why a planned run has no result: the plan left it out, or its campaign has not ended."""
-
-    SKIPPED = "skipped"
-    STOPPED = "stopped"
-    RUNNING = "running"
-    NOT_STARTED = "not started yet"
-    UNKNOWN = "no result yet"  # whether its campaign runs is not known
+SKIPPED, NO_RESULT = "skipped", "no result yet"  # the plan left it out; its campaign has not ended, or was stopped
 
 
 class Skipped(Frozen):
@@ -27,7 +17,7 @@ class Skipped(Frozen):
 
     what: str
     reason: str
-    state: WithoutResult = WithoutResult.SKIPPED
+    state: str = SKIPPED
     strategy: Strategy | None = None
     gpus_per_node: int | None = None
     nodes: tuple[str, ...] = ()

@@ -37,6 +37,11 @@ def verdicts(campaign: Campaign) -> tuple[Table, ...]:
     return tuple(made for made in configurations(campaign) if "summary" in made.names)
 
 
+def figures(campaign: Campaign) -> tuple[Table, ...]:
+    """The tables of figures alone, with what each configuration saves."""
+    return tuple(made for made in configurations(campaign) if "saving" in made.names)
+
+
 def headline(campaign: Campaign) -> tuple[str, ...]:
     """Sentences on the best configuration, and on the best per sample where it is another, one for each kind of GPU."""
     if campaign.campaign_kind is not CampaignKind.CONFIGURATIONS:

@@ -8,17 +8,15 @@ from typing import NamedTuple
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.work import Device
-from trainbench.comparison.configurations import GpuKindComparison, Standing, compare_by_gpu_kind
 from trainbench.core.formats import NA, count, figure, moment, plural, usd
 from trainbench.core.grouping import grouped
 from trainbench.core.known_values import known_median, sum_of_all
 from trainbench.core.markdown import escape
 from trainbench.core.tables import RESULT_LINK, Table, integer, make_table, median_run, short_names, text
 from trainbench.figure_catalogue import run_figures
-from trainbench.figure_catalogue.table_figures import EXAMPLE_SAVING, EXAMPLE_TIME, SAVING, time_columns
-from trainbench.params.campaign_kind import CampaignKind
+from trainbench.figure_catalogue.table_figures import EXAMPLE_TIME, time_columns
 from trainbench.prices.run_cost import NOT_PRICED, RunCost, campaign_cost
-from trainbench.reporting import recommendations
+from trainbench.reporting import configuration_tables, recommendations
 from trainbench.reporting.document import Lines, Section, Text, markdown
 from trainbench.reporting.verdict_text import drill_sentence
 from trainbench.reporting.work_names import work_name
@@ -43,7 +41,7 @@ def cost_report(campaign: Campaign) -> str:
     if slowed := drill_sentence(campaign):
         head.append(f"**{escape(slowed)}** The cost of its runs is real; their prices per sample are meaningless.")
     tables = (
-        prices_table(campaign), *savings_tables(campaign), nodes_table(campaign), example_table(campaign),
+        prices_table(campaign), *configuration_tables.figures(campaign), nodes_table(campaign), example_table(campaign),
         runs_table(campaign),
     )  # fmt: skip
     sections = [Section(table.title, [table]) for table in tables]
@@ -147,45 +145,6 @@ def prices_table(campaign: Campaign) -> Table:
         ),
         title="Prices used",
     )
-
-
-def savings_tables(campaign: Campaign) -> tuple[Table, ...]:
-    """For each kind of GPU of a diagnosis: each configuration's price and its saving against the baseline."""
-    if campaign.campaign_kind is not CampaignKind.CONFIGURATIONS:
-        return ()
-    return tuple(_savings_table(kind) for kind in compare_by_gpu_kind(campaign) if kind.baseline.costs)
-
-
-def _savings_table(kind: GpuKindComparison) -> Table:
-    return make_table(
-        [one for one in kind.standings if one.results],
-        (
-            text("configuration", lambda one: one.name),
-            text("verdict", lambda one: one.verdict.value),
-            run_figures.USD_PER_1000_SAMPLES.own(),
-            SAVING.column(lambda one: one.saving_pct),
-            run_figures.USD_PER_1M_TOKENS.own(),
-            SAVING.column(lambda one: one.token_saving_pct, "saving per token"),
-            run_figures.RUN_USD.column(_example, f"{EXAMPLE_SAMPLES:,} samples cost"),
-            EXAMPLE_SAVING.column(lambda one: saved_usd(_example(kind.baseline), one.saving_pct)),
-        ),
-        run_id=lambda one: median_run(one.results),
-        title=f"Savings against the baseline, {kind.gpu}",
-        notes=(
-            "A saving is by the rounds that both ran in; − is more expensive. Where the verdict is no difference or "
-            "unclear, it is noise. Samples of another length are compared per token.",
-        ),
-    )
-
-
-def _example(one: Standing) -> float | None:
-    price = one.figure(run_figures.USD_PER_1000_SAMPLES)
-    return None if price is None else price * EXAMPLE_SAMPLES / 1000
-
-
-def saved_usd(baseline_usd: float | None, saving_pct: float | None) -> float | None:
-    """Saving in percent x the baseline's cost / 100; None where one of them is unknown."""
-    return None if baseline_usd is None or saving_pct is None else baseline_usd * saving_pct / 100
 
 
 def nodes_table(campaign: Campaign) -> Table:

@@ -1,28 +1,10 @@
-"""metrics.csv, one row for each run, failed ones included, and report.json, the report for programs.
-
-report.json holds:
-
-    format, format_version     "trainbench-report", 1
-    campaign_id, suite, title, campaign_kind, started_at, finished_at
-    verdict                    sentence, tone (good | warn | bad), drill, recommended
-    nodes                      one for each: state, why, reason, next_step, comparisons of the verdict that decides it
-    groups, findings           as in verdict.json, whose models document them; numbers as computed, percent as percent
-    runs                       the rows of metrics.csv as numbers and nulls; units end the names; `result`: the raw file
-    comparisons                the reports' comparison tables as text; each column with its unit and field
-    cost                       sentences
-    parameters                 of the campaign
-
-Paths are relative to the file. An unknown number is an empty cell of the CSV.
-"""
+"""metrics.csv: one row for each run, failed ones included. An unknown number is an empty cell."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import chain, islice, repeat
-from typing import Any
+from collections.abc import Iterator
+from itertools import chain
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult
@@ -30,17 +12,10 @@ from bench_image.contract.work import AUTO
 from trainbench.comparison.entries import value_text
 from trainbench.comparison.scaling import Efficiency, efficiencies
 from trainbench.core.csv_cells import Cell, lines
-from trainbench.core.tables import RESULT_LINK, Table
 from trainbench.figure_catalogue.run_figures import run_values
-from trainbench.params.campaign_kind import CampaignKind
-from trainbench.params.campaign_params import applies_to
 from trainbench.planning.skipped import Skipped
 from trainbench.prices.run_cost import RunCost
-from trainbench.reporting import cost_report, verdict_text
-from trainbench.reporting.comparison_sections import comparison_sections
-from trainbench.reporting.document import Section
 from trainbench.results.campaign import Campaign
-from trainbench.results.fault_isolation import FaultIsolation
 from trainbench.results.readings import gpu_name
 
 # The columns that scripts of existing users read, in their order; ours follow.
@@ -48,37 +23,25 @@ FLAT_ROW = (
     "strategy", "world_size", "rank", "seq_len", "tier", "steps", "per_device_batch", "grad_accum", "tokens_per_sec",
     "mean_step_time_sec", "mean_loss", "peak_vram_gb", "h2d_gbps_per_gpu", "scaling_efficiency_pct",
 )  # fmt: skip
-ROWS_AT_ONCE = 500
 _TIER = re.compile(r"(?:decoder-)?tier-([a-z])")
 
 
-def metrics_csv(campaign: Campaign, rows: Iterable[Mapping[str, Cell]] | None = None) -> Iterator[str]:
-    """The CSV text in pieces. `rows`: those of `metric_rows` where the caller has them; they are read twice."""
-    rows = list(metric_rows(campaign)) if rows is None else rows
+def metrics_csv(campaign: Campaign) -> str:
+    rows = list(metric_rows(campaign))
     header = tuple(dict.fromkeys(name for row in chain([FLAT_ROW], rows) for name in row))
-    yield lines([header])
-    remaining = iter(rows)
-    while some := list(islice(remaining, ROWS_AT_ONCE)):
-        yield lines([row.get(name) for name in header] for row in some)
+    return lines([header, *([row.get(name) for name in header] for row in rows)])
 
 
-def metric_rows(campaign: Campaign, parts: FaultIsolation | None = None) -> Iterator[dict[str, Cell]]:
-    """Column -> value for each run, skipped ones included; units end the columns' names. A run whose row cannot be made
-    has none; `parts` takes the finding.
-    """
+def metric_rows(campaign: Campaign) -> Iterator[dict[str, Cell]]:
+    """Column -> value for each run, skipped ones included; units end the columns' names."""
 
     def label(of: str | None) -> dict[str, Cell]:
         """The work's name in the form, in campaigns that name works."""
         return {"label": of} if campaign.labels else {}
 
-    parts = parts or FaultIsolation()
-    of_all = partial(efficiencies, campaign.results, with_bases=True)
-    scaling = parts.attempt("scaling", campaign.campaign_id, of_all) or repeat(None)
-    for result, cost, efficiency in zip(campaign.results, campaign.costs, scaling, strict=False):
-        run_id = result.spec.identity.run_id
-        made = parts.attempt("computing its figures", run_id, partial(_row, result, cost, efficiency))
-        if made is not None:
-            yield made | label(campaign.labels.get(result.spec.identity.group_id))
+    scaling = efficiencies(campaign.results, with_bases=True)
+    for result, cost, efficiency in zip(campaign.results, campaign.costs, scaling, strict=True):
+        yield _row(result, cost, efficiency) | label(campaign.labels.get(result.spec.identity.group_id))
     for skipped in campaign.skipped:
         for node in skipped.nodes or (None,):
             yield label(skipped.label) | _skipped_row(campaign, skipped, node)
@@ -151,78 +114,15 @@ OF_OUR_LOOP = (  # what no command of the user's own is asked for, though its sp
 
 
 def _skipped_row(campaign: Campaign, skipped: Skipped, node: str | None) -> dict[str, Cell]:
-    """The row of a planned run that did not run: the campaign's parameters, except those that the run names itself."""
-    names = ["model", "recipe", "precision", "preset", "device", "micro_batch_size", "seq_length"]
-    if campaign.campaign_kind is CampaignKind.CONFIGURATIONS:  # a configuration changes the others
-        names = ["model", "device"]
-    params = {name: campaign.params.get(name) for name in names if applies_to(name, campaign.campaign_kind)}
-    if skipped.model and skipped.recipe:  # a survey's parameters name several
-        params |= {"model": skipped.model, "recipe": skipped.recipe.value}
-    batch, tokens = params.pop("micro_batch_size", None), params.pop("seq_length", None)
+    """The row of a planned run that did not run, with what its plan says of it."""
     return {
         "strategy": skipped.strategy.value if skipped.strategy else skipped.what,
         "world_size": skipped.gpus_per_node,
-        "seq_len": tokens if isinstance(tokens, int) else None,
-        "per_device_batch": batch if isinstance(batch, int) else None,
         "campaign_id": campaign.campaign_id,
         "group_id": skipped.group_id,
         "node": node,
         "status": skipped.state,
         "error": skipped.reason,
-        **{name: str(value) for name, value in params.items() if value is not None},
-    }
-
-
-FORMAT, FORMAT_VERSION = "trainbench-report", 1
-
-
-def report_json(
-    campaign: Campaign, rows: Iterable[Mapping[str, Cell]] | None = None, sections: Sequence[Section] | None = None
-) -> Iterator[str]:
-    """The JSON text in pieces. `rows`, `sections`: those of `metric_rows` and `comparison_sections`, if known."""
-    rows = metric_rows(campaign) if rows is None else rows
-    sections = comparison_sections(campaign) if sections is None else sections
-    about = {"campaign_id", "suite", "title", "campaign_kind", "started_at", "finished_at"}
-    before = {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        **campaign.model_dump(mode="json", include=about),
-        "verdict": {
-            "sentence": verdict_text.verdict(campaign),
-            "tone": verdict_text.tone(campaign),
-            "drill": verdict_text.drill_sentence(campaign),
-            "recommended": verdict_text.recommended(campaign),
-        },
-        "nodes": [row.model_dump(mode="json") for row in verdict_text.node_rows(campaign)],
-        **campaign.model_dump(mode="json", include={"groups", "findings"}),
-        "runs": [],
-    }
-    after = {
-        "comparisons": [
-            {"anchor": section.anchor, "title": section.title, "tables": [_table(table) for table in section.tables]}
-            for section in sections
-        ],
-        "cost": [cost_report.summary(campaign), *cost_report.sample_prices(campaign)],
-        "parameters": campaign.params,
-    }
-    written = partial(json.dumps, ensure_ascii=False, allow_nan=False, default=str)
-    yield written(before).removesuffix("]}")
-    for place, row in enumerate(rows):
-        yield (", " if place else "") + written({**row, "result": _link(row.get("run_id"))})
-    yield "], " + written(after).removeprefix("{") + "\n"
-
-
-def _link(run_id: object) -> str | None:
-    """The link to the raw result of a run; a skipped run has none."""
-    return RESULT_LINK.format(run_id=run_id) if run_id else None
-
-
-def _table(table: Table) -> dict[str, Any]:
-    return {
-        "title": table.title,
-        "columns": [
-            {name: getattr(column, name) for name in ("name", "is_number", "unit", "field")} for column in table.columns
-        ],
-        "rows": [{"cells": list(row.texts), "tone": row.tone.value, "result": _link(row.run_id)} for row in table.rows],
-        "notes": list(table.notes),
+        "model": skipped.model,
+        "recipe": skipped.recipe.value if skipped.recipe else None,
     }

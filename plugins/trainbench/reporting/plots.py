@@ -1,24 +1,22 @@
-"""The pictures of a campaign: each node, the curves over the number of GPUs, and where the seconds go."""
+"""The pictures of a campaign: each node, and the curves over the number of GPUs."""
 
 from __future__ import annotations
 
 import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import RunResult
 from trainbench.comparison.entries import all_entries, named_work_groups, work_groups
 from trainbench.comparison.scaling import efficiencies, entry_scaling
-from trainbench.core.formats import count, duration, listing, percent, plural
-from trainbench.core.grouping import grouped
+from trainbench.core.formats import listing, percent, plural
 from trainbench.core.states import word
-from trainbench.core.tables import short_names
 from trainbench.core.verdicts import GroupVerdict, Metric, NodeVerdict, State
-from trainbench.figure_catalogue.run_figures import H2D_GB_PER_S, MEDIAN_STEP_TIME_S, STARTUP_FIGURES, TOKENS_PER_SECOND
+from trainbench.figure_catalogue.run_figures import H2D_GB_PER_S, MEDIAN_STEP_TIME_S, TOKENS_PER_SECOND
 from trainbench.reporting.pictures import BAD, BAND, CARD, GOOD, INK, PALETTE, SOFT, WARN, add_legend, drawing
-from trainbench.reporting.run_tables import OTHER, ended_well, phase_seconds
 from trainbench.reporting.verdict_text import expected_rate, rates_by_node, shown_groups
 from trainbench.reporting.work_names import group_name
 from trainbench.results.campaign import Campaign
@@ -196,91 +194,29 @@ def _draw_facet(axes: Axes, facet: Facet, label: str, apart: float) -> None:
 
 
 NAMES = ("node_variance", "tokens_per_sec_vs_gpu", "step_time_vs_gpu", "scaling_efficiency", "gbps_vs_gpu")
-SECONDS = "seconds"  # in the HTML report only
 MAX_NODES = 40  # of one group
 MAX_GROUPS = 6
 MAX_ROWS = 100  # of all groups: a picture of 4,500 pixels
 _LEGEND = ("run", "re-run", "median", "median, red node", "noise (chance alone)", "limits", "expected")
-# Phase -> colour and hatch: each alone tells neighbours apart.
-PHASES = {
-    "launch": ("p1", ""), "import": ("p2", "//"), "build": ("p3", ""), "probe": ("p4", ""),
-    "warm-up": ("p5", "xx"), "measure": ("p6", ""), "autotune": ("p8", "--"), "profile": ("p9", "||"),
-    OTHER: ("p7", ""),
-}  # fmt: skip
 
 
 def draw(campaign: Campaign) -> dict[str, Figure]:
-    """Name -> picture, those that the data can fill; `not_drawn` gives the reasons for the others."""
-    absent, measured = not_drawn(campaign), tuple(filter(is_measured, campaign.results))
-    made: dict[str, Figure] = {}
-    with drawing():
-        if "node_variance" not in absent:
-            made["node_variance"] = _node_variance(campaign)
-        for name in NAMES[1:]:
-            if name not in absent:
-                made[name] = curves(measured, CURVES[name]) if name in CURVES else scaling_efficiency(measured)
-        if seconds := startup_chart(campaign):
-            made[SECONDS] = seconds
-    return made
-
-
-def not_drawn(campaign: Campaign) -> dict[str, str]:
-    """Name of each plot that this data cannot fill -> the reason."""
+    """Name -> picture, those that the data can fill."""
     measured = tuple(filter(is_measured, campaign.results))  # drills would distort the curves
-    sizes = sorted({result.spec.placement.world_size for result in measured})
-    noun, with_rates = rank_noun(measured), rates_by_node(campaign)
-    absent = {}
-    if not with_rates or not campaign.nodes:
-        absent["node_variance"] = "no node has a measured throughput"
-    elif not _compared(campaign, with_rates):
-        absent["node_variance"] = "each work ran on one node only"
-    if not sizes:
-        absent |= dict.fromkeys(NAMES[1:], "no run was measured")
-    elif len(sizes) < 2:
-        one = f"only {count(sizes[0], noun)} per run was measured, a curve needs two sizes"
-        absent |= dict.fromkeys(NAMES[1:], one)
-    elif not any(efficiencies(measured)):
-        absent["scaling_efficiency"] = f"no smaller number of {plural(noun)} was measured for the same work"
+    drawable = {"node_variance"} if campaign.nodes and _compared(campaign, rates_by_node(campaign)) else set()
+    if len({result.spec.placement.world_size for result in measured}) > 1:
+        drawable |= set(NAMES[1:])
+    if not any(efficiencies(measured)):
+        drawable.discard("scaling_efficiency")
     if not any(result.probes.h2d_gb_per_s for result in measured):
-        absent["gbps_vs_gpu"] = "no host-to-device copy was measured"
-    return absent
-
-
-def reasons_not_drawn(campaign: Campaign, among: Sequence[str] = NAMES) -> tuple[str, ...]:
-    """Sentences on the reasons why plots of `among` are absent, each reason once."""
-    reasons = grouped((why, name) for name, why in not_drawn(campaign).items() if name in among)
-    return tuple(f"Not drawn: {listing(names)}; {why}." for why, names in reasons.items())
-
-
-def startup_chart(campaign: Campaign) -> Figure | None:
-    """Each run's seconds by phase; None when no run has phases."""
-    from matplotlib.figure import Figure
-
-    results = [result for result in ended_well(campaign) if phase_seconds(result)]
-    if not results:
-        return None
-    shown, names = results[:MAX_NODES], short_names(campaign.results, campaign.labels)
-    figure = Figure(figsize=(9, 0.9 + 0.26 * len(shown)), layout="constrained")
-    axes = figure.subplots()
-    begin = [0.0] * len(shown)
-    of_run = [dict(phase_seconds(result)) for result in shown]
-    for phase in (*(each.label for each in STARTUP_FIGURES), OTHER):
-        seconds = [phases.get(phase, 0.0) for phases in of_run]
-        if any(seconds):
-            colour, hatch = PHASES[phase]
-            look: dict[str, Any] = {"color": PALETTE[colour], "hatch": hatch, "edgecolor": CARD, "linewidth": 0.5}
-            axes.barh(range(len(shown)), seconds, left=begin, height=0.7, label=phase, **look)
-            begin = [start + more for start, more in zip(begin, seconds, strict=True)]
-    for row, total in enumerate(begin):
-        axes.text(total, row, f" {duration(total)}", va="center", fontsize=9)
-    axes.set_yticks(range(len(shown)), [names[result.spec.identity.run_id] for result in shown])
-    axes.set_ylim(len(shown) - 0.5, -0.5)
-    axes.tick_params(axis="y", length=0)
-    axes.margins(x=0.12)
-    more = f", the first {len(shown)} of {len(results)} runs" if len(results) > len(shown) else ""
-    axes.set_xlabel(f"seconds{more}")
-    add_legend(figure, PHASES, ncols=5)
-    return figure
+        drawable.discard("gbps_vs_gpu")
+    makes: dict[str, Callable[[], Figure]] = {
+        "node_variance": lambda: _node_variance(campaign),
+        "scaling_efficiency": lambda: scaling_efficiency(measured),
+    }
+    makes |= {name: partial(curves, measured, curve) for name, curve in CURVES.items()}
+    with drawing():
+        return {name: makes[name]() for name in NAMES if name in drawable}
 
 
 def _node_variance(campaign: Campaign) -> Figure:

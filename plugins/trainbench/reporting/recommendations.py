@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from bench_image.contract.result_sections import Clock
 from bench_image.contract.work import Device
@@ -12,7 +12,6 @@ from trainbench.comparison.entries import (
     Entry,
     WorkGroup,
     all_entries,
-    apart_pct,
     is_tie,
     level_with,
     named_work_groups,
@@ -32,8 +31,7 @@ from trainbench.comparison.scaling import (
     scaling_texts,
     worth_choosing,
 )
-from trainbench.core.formats import count, duration, figure, listing, percent, plural, usd
-from trainbench.core.grouping import grouped
+from trainbench.core.formats import count, duration, figure, listing, percent, usd
 from trainbench.core.tables import Table, integer, make_table, median_run, text
 from trainbench.figure_catalogue import run_figures
 from trainbench.figure_catalogue.table_figures import AGAINST_SMALLEST, EXAMPLE
@@ -42,7 +40,7 @@ from trainbench.results.campaign import Campaign
 
 SAMPLES = 10_000
 MAX_CHOICES_SHOWN = 4
-MAX_LINES = 10
+MAX_WORKS = 4  # of a headline
 
 
 def points_of_work(campaign: Campaign, group: WorkGroup) -> tuple[ScalingPoint, ...]:
@@ -126,11 +124,14 @@ def _against_base(larger: ScalingPoint, among: Sequence[ScalingPoint]) -> str:
 
 
 def advice(of_work: Sequence[ScalingPoint]) -> Iterator[str]:
-    """Sentences on the choice by cost, by deadline, and on the size at which more GPUs stop paying."""
-    chosen = worth_choosing(of_work, SAMPLES)
+    """Sentences on the choice by cost and by deadline, and on when more GPUs stop paying: of repeated runs."""
+    repeated = [point for point in of_work if len(point.entry.results) > 1]
+    if len(repeated) < 2:
+        yield f"{too_few(all_are=not repeated).capitalize()}, so no size is advised: plan 2 rounds or more."
+        yield _left_out(of_work)
+        return
+    chosen = worth_choosing(repeated, SAMPLES)
     fastest, cheapest = chosen[0], chosen[-1]
-    if all(len(point.entry.results) == 1 for point in of_work):
-        yield f"{too_few(all_are=True).capitalize()}; single runs measured this."
     yield f"By cost: {cheapest.entry.name}, {_price(cheapest)} for {SAMPLES:,} samples in {_time(cheapest)}."
     if len(chosen) == 1:
         yield "It is also the fastest: no measured size beats it in time or in cost."
@@ -142,7 +143,7 @@ def advice(of_work: Sequence[ScalingPoint]) -> Iterator[str]:
         deadlines = "; ".join(f"from {_time(point)} on {point.entry.name} ({_price(point)})" for point in shown)
         yield f"By deadline: {deadlines}. Nothing measured is faster than {_time(fastest)}."
     for one in chosen:
-        if level := level_with(one.entry, [point.entry for point in of_work if point.gpus == one.gpus]):
+        if level := level_with(one.entry, [point.entry for point in repeated if point.gpus == one.gpus]):
             names = listing(entry.strategy.value for entry in level)
             yield f"{names} would do as well as {one.entry.name}: the difference lies within the noise."
     if len(chosen) == 1:
@@ -153,10 +154,14 @@ def advice(of_work: Sequence[ScalingPoint]) -> Iterator[str]:
             sooner = _from(crossover_time_samples(small, large), crossover_time_samples(large, small), "sooner")
             cheaper = _from(crossover_cost_samples(small, large), crossover_cost_samples(large, small), "cheaper")
             yield f"Start-up counted, {large.entry.name} against {small.entry.name}: {sooner}, {cheaper}."
-    known = sorted((point.gpus, point.startup_s, point.entry.size) for point in chosen if point.startup_s is not None)
-    times = listing(f"{duration(seconds)} on {size}" for _, seconds, size in known)
+    yield _left_out(chosen)
+
+
+def _left_out(shown: Sequence[ScalingPoint]) -> str:
+    known = sorted((point.gpus, point.startup_s, point.entry.size) for point in shown if point.startup_s is not None)
+    times = listing(dict.fromkeys(f"{duration(seconds)} on {size}" for _, seconds, size in known))
     here = f"here it takes {times}" if known else "it is not known here"
-    yield f"Times and costs leave out checkpoints and start-up (launch, import, build, compile); {here}."
+    return f"Times and costs leave out checkpoints and start-up (launch, import, build, compile); {here}."
 
 
 def _what_more_pays(base: ScalingPoint, larger: ScalingPoint) -> str:
@@ -187,14 +192,12 @@ def _from(samples: float | None, other_from: float | None, word: str) -> str:
     return f"{word} from {count(math.ceil(samples), 'sample')} on" if samples else f"always {word}"
 
 
-# The choice of each work, in the headline and in a line of its own.
+# The choice of each work, in the headline.
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Recommendation:
-    """The choice for one work by cost and by time; often both are one. `compares_sizes`: fewer GPUs were measured on
-    the same machine, so the number of GPUs is part of the choice. `is_ranked`: from repeated runs; else it only says
-    what single runs measured, and nothing is recommended.
+class Recommendation(NamedTuple):
+    """The choice for one work by cost and by time; often both are one. `is_ranked`: from repeated runs; else nothing is
+    recommended, for single runs do not show what differs by chance.
     """
 
     work: str
@@ -202,8 +205,6 @@ class Recommendation:
     fastest: ScalingPoint
     peers: Sequence[ScalingPoint]  # all that were compared
     is_ranked: bool
-    compares_sizes: bool
-    ran_elsewhere: bool  # fewer GPUs did this work on other machines
 
     @property
     def is_one(self) -> bool:
@@ -218,27 +219,15 @@ def recommendations(campaign: Campaign) -> tuple[Recommendation, ...]:
     choices = []
     for name, group in named:
         peers = [point for point in points_of_work(campaign, group) if point.entry.tokens_per_s > 0]
-        ran_elsewhere = any((of := scaling(point.entry)) and of.efficiency.elsewhere for point in peers)
-        if ran_elsewhere:  # machines differ in speed: only the largest size is compared
+        # Machines differ in speed: where fewer GPUs ran on other ones, only the largest size is compared.
+        if any((of := scaling(point.entry)) and of.efficiency.elsewhere for point in peers):
             largest = max(point.gpus for point in peers)
             peers = [point for point in peers if point.gpus == largest]
         repeated = [point for point in peers if len(point.entry.results) > 1]
         is_ranked = len(repeated) > 1
         peers = repeated if is_ranked else peers
         if len(peers) > 1:
-            cheapest, fastest = _cheapest_and_fastest(peers)
-            sizes = {point.gpus for point in peers}
-            choices.append(
-                Recommendation(
-                    work=name,
-                    cheapest=cheapest,
-                    fastest=fastest,
-                    peers=peers,
-                    is_ranked=is_ranked,
-                    compares_sizes=len(sizes) > 1,
-                    ran_elsewhere=ran_elsewhere,
-                )
-            )
+            choices.append(Recommendation(name, *_cheapest_and_fastest(peers), peers, is_ranked))
     return tuple(choices)
 
 
@@ -259,87 +248,30 @@ def _cheapest_and_fastest(peers: Sequence[ScalingPoint]) -> tuple[ScalingPoint, 
 
 
 def headline(campaign: Campaign) -> str | None:
-    """ "Choose ddp on 4 GPUs: $0.0343 per 1M tokens."; of several works by name; None without a choice. Single runs do
-    not show what differs by chance, so they choose nothing.
+    """ "Choose ddp on 4 GPUs: $0.0343 per 1M tokens."; of several works one such sentence each; None without a choice.
+    Single runs do not show what differs by chance, so they choose nothing.
     """
     chosen = recommendations(campaign)
-    if not chosen:
-        return None
-    if not any(choice.is_ranked for choice in chosen):
+    if chosen and not any(choice.is_ranked for choice in chosen):
         all_are = all(len(point.entry.results) == 1 for choice in chosen for point in choice.peers)
         return f"{too_few(all_are=all_are).capitalize()}, so nothing is recommended: plan 2 rounds or more."
-    if len(chosen) == 1:
-        (choice,) = chosen
-        fastest = choice.fastest.entry.name
-        if choice.is_one:
-            return f"Choose {fastest}: {_cost(choice.fastest)}."
-        return (
-            f"Choose {choice.cheapest.entry.name} for the least cost ({_cost(choice.cheapest)}) or {fastest} for the "
-            f"least time ({_cost(choice.fastest)})."
-        )
-    every = list(zip(_short_names([choice.work for choice in chosen]), chosen, strict=True))
-    named = [(name, choice) for name, choice in every if choice.is_ranked]
-    sentences = []
-    if one := [(choice.fastest, name) for name, choice in named if choice.is_one]:
-        sentences.append(f"Choose {_by_choice(one)}.")
-    if cheap := [(choice.cheapest, name) for name, choice in named if not choice.is_one]:
-        fast = [(choice.fastest, name) for name, choice in named if not choice.is_one]
-        sentences.append(f"For the least cost choose {_by_choice(cheap)}; for the least time {_by_choice(fast)}.")
-    if len(named) < len(every):
-        sentences.append(f"Too few runs to rank {listing(name for name, choice in every if not choice.is_ranked)}.")
-    return " ".join(sentences)
+    names = _short_names([choice.work for choice in chosen]) if len(chosen) > 1 else [""]
+    told = [_sentence(choice, name) for choice, name in zip(chosen, names, strict=False)]
+    more = [f"And {len(told) - MAX_WORKS} more works: see the strategies."] if len(told) > MAX_WORKS else []
+    return " ".join([*told[:MAX_WORKS], *more]) or None
 
 
-def _by_choice(of: Sequence[tuple[ScalingPoint, str]]) -> str:
-    """ "ddp on 4 GPUs for tier-a full and mistral-7b lora ($0.0343 to $0.119 per 1M tokens); fsdp on ..."."""
-    told = []
-    for name, pairs in grouped((point.entry.name, (point, work)) for point, work in of).items():
-        costs = sorted(cost for point, _ in pairs if (cost := _usd_per_1m_tokens(point)) is not None)
-        price = f"{usd(costs[0])} to {usd(costs[-1])} per 1M tokens" if len(costs) > 1 else ""
-        if len(costs) < len(pairs) or not price:
-            price = listing(_cost(point) for point, _ in pairs)
-        told.append(f"{name} for {listing(work for _, work in pairs)} ({price})")
-    return "; ".join(told)
-
-
-def lines(campaign: Campaign) -> tuple[str, ...]:
-    """A sentence or two for each work: throughput and cost of the choice, the next best, and what is not known."""
-    chosen = recommendations(campaign)
-    named = zip(_short_names([choice.work for choice in chosen]), chosen, strict=True)
-    told = [f"{f'{name}: ' if len(chosen) > 1 else ''}{' '.join(_details(choice))}" for name, choice in named]
-    more = [f"And {len(told) - MAX_LINES} more works: see the strategies."] if len(told) > MAX_LINES else []
-    return (*told[:MAX_LINES], *more)
-
-
-def _details(choice: Recommendation) -> Iterator[str]:
-    first = choice.fastest.entry
+def _sentence(choice: Recommendation, work: str) -> str:
+    """`work`: "" for the only one."""
     if not choice.is_ranked:
-        yield f"{too_few(all_are=all(len(point.entry.results) == 1 for point in choice.peers)).capitalize()}."
+        return f"Too few runs to rank {work}."
+    cheapest, fastest, start = choice.cheapest, choice.fastest, f"For {work} choose" if work else "Choose"
     if choice.is_one:
-        has_cost = choice.compares_sizes and choice.fastest.has_cost
-        best = "the fastest, and nothing measured costs less" if has_cost else "the fastest"
-        yield f"{_figures(choice.fastest)}, {best}{'' if choice.compares_sizes else f' on {first.size}'}."
-    else:
-        yield f"{_figures(choice.cheapest)}, the cheapest."
-        extra_pct = scaling_step(choice.cheapest, choice.fastest, SAMPLES).extra_pct
-        times = first.tokens_per_s / choice.cheapest.entry.tokens_per_s
-        yield (
-            f"{_figures(choice.fastest)}, the fastest: {times:.2f} times the throughput at {percent(extra_pct)} cost."
-        )
-    beside = [point.entry for point in choice.peers if point.gpus == choice.fastest.gpus]
-    slower = [entry for entry in beside if entry.tokens_per_s < first.tokens_per_s]
-    if level := level_with(first, beside):
-        yield f"{listing(entry.strategy.value for entry in level)} would do as well, within the noise."
-    elif slower:
-        after = max(slower, key=lambda entry: entry.tokens_per_s)
-        yield f"Next is {after.strategy}, {percent(-apart_pct(first, after))} tokens/s."
-    if choice.ran_elsewhere:
-        yield f"Fewer {plural(first.rank_noun)} ran on other machines, so whether they are enough is unknown."
-
-
-def _figures(point: ScalingPoint) -> str:
-    at = f" at {_cost(point)}" if point.has_cost else ""
-    return f"{point.entry.name}, {_rate(point)}{at}"
+        return f"{start} {fastest.entry.name}: {_cost(fastest)}."
+    return (
+        f"{start} {cheapest.entry.name} for the least cost ({_cost(cheapest)}) or {fastest.entry.name} for the least "
+        f"time ({_cost(fastest)})."
+    )
 
 
 def _rate(point: ScalingPoint) -> str:
@@ -352,15 +284,10 @@ def _cost(point: ScalingPoint) -> str:
     """ "$0.0343 per 1M tokens"; GPU-hours where no price is known, and on a CPU the throughput."""
     if not point.has_cost:
         return _rate(point)
-    cost = _usd_per_1m_tokens(point)
-    if cost is None:
-        return f"{figure(1e6 * point.gpus / (point.entry.tokens_per_s * 3600), 3)} GPU-hours per 1M tokens"
-    return f"{usd(cost)} per 1M tokens"
-
-
-def _usd_per_1m_tokens(point: ScalingPoint) -> float | None:
     price = point.usd_per_gpu_hour
-    return None if price is None else usd_per_1m_tokens(price, point.gpus, point.entry.tokens_per_s)
+    if price is None:
+        return f"{figure(1e6 * point.gpus / (point.entry.tokens_per_s * 3600), 3)} GPU-hours per 1M tokens"
+    return f"{usd(usd_per_1m_tokens(price, point.gpus, point.entry.tokens_per_s))} per 1M tokens"
 
 
 def _short_names(names: Sequence[str]) -> list[str]:

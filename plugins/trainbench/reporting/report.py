@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from bench_image.contract.work import Device
 from trainbench.core.formats import count, duration, moment, sentence
+from trainbench.core.grouping import grouped
 from trainbench.core.markdown import bullets, escape
-from trainbench.core.tables import LOG_LINK, Table, Tone
+from trainbench.core.tables import LOG_LINK, Table, Tone, only
 from trainbench.core.verdicts import Finding, State
 from trainbench.judging.node_findings import finding_of
 from trainbench.reporting import cost_report, glossary, plots, run_tables, verdict_text
@@ -18,12 +19,13 @@ from trainbench.reporting.comparison_sections import comparison_sections
 from trainbench.reporting.document import Card, Closed, Lines, Part, Picture, Section, Terms, Text, markdown
 from trainbench.results.campaign import Campaign
 
+MAX_ALIKE = 3  # findings of one level and category are all shown; of more the first
 MOST_OPEN = 40  # rows of nodes that are well, and of evidence in HTML
 OTHER_FILES = {
     "report.html": "this report with charts, in one file",
     "COST_REPORT.md": "prices, cost of each run and node",
     "metrics.csv": "one row for each run",
-    "report.json": "verdicts, findings, runs and tables for programs",
+    "verdict.json": "verdicts, findings, results and costs for programs",
 }
 
 
@@ -67,14 +69,10 @@ def report_sections(
 
     rates, *others = (make(campaign) for make in (run_tables.performance, run_tables.probes, run_tables.telemetry))
     measured = rates if rates.rows else Text("No run measured a throughput.")
-    not_drawn = Lines(plots.reasons_not_drawn(campaign, plots.NAMES[not campaign.judges_nodes :]))
-    yield Section("Runs", [measured, *_filled(*others), not_drawn], "runs", is_evidence=True)
-
-    picture = Picture(plots.SECONDS, "Seconds of each run by phase; the table below has the figures")
-    seconds = replace(run_tables.startup(campaign), title="The seconds as a table")
-    table = Closed(seconds) if seconds.rows else Text("No run reported the seconds of its phases.")
-    shown = [picture, table] if plots.SECONDS in pictures else [table]
-    yield Section("Where the seconds go", shown, "seconds", "Seconds")
+    yield Section("Runs", [measured, *_filled(*others)], "runs", is_evidence=True)
+    seconds = run_tables.startup(campaign)
+    shown = seconds if seconds.rows else Text("No run reported the seconds of its phases.")
+    yield Section(seconds.title, [shown], "seconds", "Seconds", is_evidence=True)
 
     lines = Lines((cost_report.summary(campaign), *cost_report.sample_prices(campaign)))
     makes = (cost_report.prices_table, cost_report.example_table, cost_report.nodes_table)
@@ -83,7 +81,7 @@ def report_sections(
     yield Section("Cost", [lines, *costs, gaps], "cost", is_evidence=True)
 
     setup = _filled(run_tables.software(campaign), run_tables.chosen(campaign))
-    settings = map(Closed, (*run_tables.work(campaign), run_tables.parameters(campaign)))
+    settings = map(Closed, _filled(run_tables.work(campaign), run_tables.parameters(campaign)))
     yield Section("Configuration", [*setup, *settings], "configuration", is_evidence=True)
     terms = Terms("Figures and states", (*glossary.FIGURES, *glossary.STATES), glossary.MORE)
     yield Section("How to read this", [terms], "reading", "How to read")
@@ -117,10 +115,12 @@ def _findings(campaign: Campaign, log_link: str) -> Iterator[Part]:
     red = [node for node in campaign.node_states if node.state is State.RED and node.node not in explained]
     for finding in (finding_of(campaign, node) for node in red):
         yield Card(finding.level, _title(finding), [("Next step", sentence(finding.resolution))])
-    for kind in verdict_text.finding_kinds(campaign.findings):
-        yield from map(_card, kind.shown)
-        if kind.more:
-            yield Closed(kind.more)
+    for alike in grouped(((finding.level, finding.category), finding) for finding in campaign.findings).values():
+        is_folded = len(alike) > MAX_ALIKE
+        yield from map(_card, alike[:1] if is_folded else alike)
+        if is_folded:
+            rest = only(verdict_text.findings_table(alike[1:]), ("subject", "what", "measured", "expected"))
+            yield Closed(replace(rest, title=f"{len(rest.rows)} more like this one"))
     if not red and not campaign.findings:
         yield Text("Nothing beyond the verdict.")
     yield from _filled(run_tables.failures(campaign, log_link), run_tables.skipped(campaign))

@@ -25,7 +25,7 @@ from trainbench.core.tables import (
 from trainbench.figure_catalogue import run_figures
 from trainbench.figure_catalogue.figure import reason
 from trainbench.params.campaign_params import applies_to
-from trainbench.planning.skipped import WithoutResult
+from trainbench.planning.skipped import SKIPPED
 from trainbench.pods.pod_log import LOG_FILE
 from trainbench.reporting.verdict_text import is_rerun
 from trainbench.reporting.work_names import group_name
@@ -37,9 +37,6 @@ TITLES = {
     run_figures.PROBES: "Probes of the GPU before the loop",
     run_figures.TELEMETRY: "Telemetry",
 }
-# The phases of a run that do not overlap: compiling is a part of warming up.
-OTHER = "other"  # seconds outside of all phases
-PHASES = frozenset(each.name for each in run_figures.STARTUP_FIGURES) - {"compile_s", "total_s"}
 
 
 def ended_well(campaign: Campaign) -> tuple[RunResult, ...]:
@@ -109,48 +106,30 @@ def failures(campaign: Campaign, log_link: str = LOG_LINK) -> Table:
 
 def skipped(campaign: Campaign) -> Table:
     """The table of planned runs without a result, titled by why they have none."""
-    states = listing(dict.fromkeys(skip.state for skip in campaign.skipped)) or WithoutResult.SKIPPED
+    states = listing(dict.fromkeys(skip.state for skip in campaign.skipped)) or SKIPPED
     rows = [(skip.what, skip.reason) for skip in campaign.skipped]
     return make_table(rows, text_columns(states, "why"), title=states.capitalize())
 
 
-def work(campaign: Campaign) -> tuple[Table, ...]:
-    """The table of every setting that changes a measurement: of several groups, the shared ones first, then the
-    differences of each group.
-    """
+def work(campaign: Campaign) -> Table:
+    """The table of every setting that changes a measurement, with every value of it."""
     specs = {result.spec.identity.group_id: result.spec for result in campaign.results}
-    settings = {
-        group_id: {
-            name: value
-            for part in (spec.work, spec.placement, spec.measurement)
-            for name, value in part.model_dump(mode="json").items()
-            if (name, value) != ("own_job", None)
-        }
-        for group_id, spec in specs.items()
-    }
-    if len(settings) < 2:
-        return tuple(_settings(values, group_name(campaign, group_id)) for group_id, values in settings.items())
-    first = next(iter(settings.values()))
-    differing = tuple(name for name in first if any(values[name] != first[name] for values in settings.values()))
-    return (
-        _settings({name: value for name, value in first.items() if name not in differing}, "What all groups share"),
-        make_table(
-            [(group_id, *(_setting(values[name]) for name in differing)) for group_id, values in settings.items()],
-            text_columns("group", *differing),
-            title="What differs between the groups",
-        ),
+    values = grouped(
+        (name, _setting(value))
+        for spec in specs.values()
+        for part in (spec.work, spec.placement, spec.measurement)
+        for name, value in part.model_dump(mode="json").items()
+        if (name, value) != ("own_job", None)
     )
+    rows = [(name, "; ".join(dict.fromkeys(of))) for name, of in values.items()]
+    return make_table(rows, text_columns("setting", "value"), title="Settings of the work")
 
 
 def parameters(campaign: Campaign) -> Table:
     """The table of given parameters, without those of other kinds of campaign."""
     params = {name: value for name, value in campaign.params.items() if applies_to(name, campaign.campaign_kind)}
-    return _settings(params, "Parameters of the campaign", "parameter")
-
-
-def _settings(values: Mapping[str, object], title: str, names: str = "setting") -> Table:
-    rows = [(name, _setting(value)) for name, value in values.items()]
-    return make_table(rows, text_columns(names, "value"), title=title)
+    rows = [(name, _setting(value)) for name, value in params.items()]
+    return make_table(rows, text_columns("parameter", "value"), title="Parameters of the campaign")
 
 
 def _setting(value: object) -> str:
@@ -219,15 +198,3 @@ def _facts(context: Context | None) -> Sequence[tuple[str, str]]:
         "pod template": context.pod_template,
     }
     return [(name, value) for name, value in known.items() if value]
-
-
-def phase_seconds(result: RunResult) -> Sequence[tuple[str, float]]:
-    """The run's seconds by phase, in order; the rest is "other", without those in which other pods had their turn."""
-    known = [
-        (each.label, seconds)
-        for each in run_figures.STARTUP_FIGURES
-        if each.name in PHASES and (seconds := each.value(result))
-    ]
-    own_s = (result.startup.total_s or 0.0) - (result.startup.turns_s or 0.0)
-    rest = own_s - sum(seconds for _, seconds in known)
-    return [*known, (OTHER, rest)] if rest > 0 else known

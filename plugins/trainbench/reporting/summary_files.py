@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
-from tempfile import TemporaryFile
+from collections.abc import Callable, Mapping
 
+from bench_image.contract.pod_io import RESULT_FILE
 from trainbench.core.verdicts import by_level
 from trainbench.history import summaries as history_rows
 from trainbench.pods.gangs import failed_rank
 from trainbench.pods.pod_log import log_file
 from trainbench.reporting import comparison_sections, cost_report, data_files, html, plots, report
 from trainbench.reporting.pictures import png
-from trainbench.results.artefacts import Content, Store
+from trainbench.results.artefacts import CAMPAIGN_FILE, Store
 from trainbench.results.campaign import Campaign
 from trainbench.results.fault_isolation import FaultIsolation
 
-Files = dict[str, Content]
+Files = dict[str, str | bytes]
 
 
 def write_summary(campaign: Campaign, store: Store) -> Mapping[str, str]:
@@ -52,30 +51,19 @@ def _logs(campaign: Campaign, store: Store) -> dict[str, str]:
 def _files(campaign: Campaign, parts: FaultIsolation) -> Files:
     """Relative path -> content, without files that cannot be made."""
     name, files = campaign.campaign_id, Files()
-    # Plots, sections and rows first: several documents show them.
+    # Plots and sections first: several documents show them.
     pictures = parts.attempt("drawing plots", name, lambda: plots.draw(campaign)) or {}
     sections = parts.attempt("comparing", name, lambda: comparison_sections.comparison_sections(campaign)) or ()
-    computed = lambda: list(data_files.metric_rows(campaign, parts))  # noqa: E731
-    rows = parts.attempt("computing the figures of the runs", name, computed) or ()
-    raw = [f"../runs/{result.spec.identity.run_id}/result.json" for result in campaign.results]
+    beside = [CAMPAIGN_FILE, *(f"../runs/{result.spec.identity.run_id}/{RESULT_FILE}" for result in campaign.results)]
     # The Markdown report comes last: it lists the files before it.
-    documents: Mapping[str, Callable[[], Iterable[str]]] = {
-        "metrics.csv": lambda: data_files.metrics_csv(campaign, rows),
-        "COST_REPORT.md": lambda: [cost_report.cost_report(campaign)],
-        "report.html": lambda: [html.report_html(campaign, pictures, sections)],
-        "report.json": lambda: data_files.report_json(campaign, rows, sections),
-        "BENCHMARK_REPORT.md": lambda: [report.benchmark_report(campaign, [*sorted(files), *raw], sections)],
+    documents: Mapping[str, Callable[[], str]] = {
+        "metrics.csv": lambda: data_files.metrics_csv(campaign),
+        "COST_REPORT.md": lambda: cost_report.cost_report(campaign),
+        "report.html": lambda: html.report_html(campaign, pictures, sections),
+        "BENCHMARK_REPORT.md": lambda: report.benchmark_report(campaign, [*sorted(files), *beside], sections),
     }
-    files |= {f"plots/{each}.png": png(figure) for each, figure in pictures.items() if each in plots.NAMES}
+    files |= {f"plots/{each}.png": png(figure) for each, figure in pictures.items()}
     for path, write in documents.items():
-        content = parts.attempt(f"writing {path}", name, lambda write=write: _kept(write()))  # type: ignore[misc]
-        files |= {} if content is None else {path: content}
+        if (content := parts.attempt(f"writing {path}", name, write)) is not None:
+            files[path] = content
     return files
-
-
-def _kept(pieces: Iterable[str]) -> Iterator[bytes]:
-    """The whole text, to be read once; until then a temporary file."""
-    file = TemporaryFile()  # noqa: SIM115 - closed when it has been read and is dropped
-    file.writelines(piece.encode() for piece in pieces)
-    file.seek(0)
-    return iter(partial(file.read, 1_000_000), b"")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
 from bench_image.contract.work import AUTO
 from trainbench.comparison import hardware_survey as survey
-from trainbench.comparison.entries import Entry
-from trainbench.comparison.gpu_kinds import CPU
+from trainbench.comparison.entries import CPU, Entry
 from trainbench.comparison.hardware_survey import SurveyCell
-from trainbench.comparison.scaling import Scaling, entry_scaling, scaling_texts
+from trainbench.comparison.scaling import entry_scaling, scaling_texts
 from trainbench.core.formats import NA, count, figure, listing, one_line, percent, plural, usd
 from trainbench.core.grouping import grouped
 from trainbench.core.tables import Column, Table, Tone, integer, make_table, median_run, text
@@ -226,21 +225,9 @@ def headline(campaign: Campaign) -> tuple[str, ...]:
     if campaign.campaign_kind is not CampaignKind.HARDWARE:
         return ()
     by_work = grouped((cell.work, cell) for cell in survey.measured(survey.survey_cells(campaign)))
-    shown, scaling = list(by_work.items())[:MAX_SENTENCES], entry_scaling(campaign.results)
-    sentences = [" ".join((_best(work, of_work), *_scaled(of_work, scaling))) for work, of_work in shown]
+    sentences = [_best(work, of_work) for work, of_work in list(by_work.items())[:MAX_SENTENCES]]
     left_out = len(by_work) - len(sentences)
     return (*sentences, *([f"The report has {left_out} more."] if left_out else []))
-
-
-def _scaled(of_work: Sequence[SurveyCell], scaling: Callable[[Entry], Scaling | None]) -> Iterator[str]:
-    """ "4 x NVIDIA A10, ddp keep 93.0 % of the throughput per GPU of 1 GPU.": of each kind of GPU the largest size, by
-    its fastest strategy.
-    """
-    for of_kind in grouped((cell.gpu, cell) for cell in of_work if cell.num_gpus > 1).values():
-        most = max(of_kind, key=lambda cell: (cell.num_gpus, cell.tokens_per_s or 0.0))
-        if of := scaling(_entry(most)):
-            noun = of.efficiency.rank_noun
-            yield f"{most.hardware} keep {of.text} of the throughput per {noun} of {of.efficiency.base_size}."
 
 
 def _best(work: str, of_work: Sequence[SurveyCell]) -> str:

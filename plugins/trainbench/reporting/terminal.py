@@ -43,7 +43,6 @@ def verdict_table(campaign: Campaign) -> Group:
     parts += map(plain, verdict_text.next_steps(campaign))
     if drill_text := verdict_text.drill_sentence(campaign):
         parts.append(plain(drill_text, style="bold"))
-    parts += [plain(line) for line in verdict_text.recommended(campaign)]
     parts.append(plain(verdict_text.verdict(campaign), style=STYLES[verdict_text.tone(campaign)]))
     return Group(*parts)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import RunResult, Status
@@ -12,7 +11,7 @@ from trainbench.comparison import noise_floor
 from trainbench.core.formats import count, degrees, listing, noise_share, one_line, sentence, share, share_range
 from trainbench.core.grouping import grouped
 from trainbench.core.states import AGAINST, MAX_NAMED, METRIC_NAMES, NodeState, fleet_summary, word
-from trainbench.core.tables import Column, Table, Tone, make_table, median_run, only, text
+from trainbench.core.tables import Column, Table, Tone, make_table, median_run, text
 from trainbench.core.verdicts import (
     DRILL_UNDETECTED,
     NO_FIGURE,
@@ -37,7 +36,6 @@ from trainbench.results.campaign import Campaign
 
 TONES = {State.RED: Tone.BAD, State.DRILL: Tone.BAD, State.WELL: Tone.GOOD}
 _LEVEL_TONES = {Level.INFO: Tone.PLAIN, Level.WARNING: Tone.WARN, Level.ERROR: Tone.BAD}
-MAX_ALIKE = 3  # findings of one level and category are all shown; of more the first
 
 
 def tone(campaign: Campaign) -> Tone:
@@ -122,14 +120,9 @@ def _is_lone(campaign: Campaign) -> bool:
     return bool(campaign.groups) and not shown_groups(campaign)
 
 
-def recommended(campaign: Campaign) -> tuple[str, ...]:
-    """A line for each work of a strategy study, stored or of loose files; empty where nodes are judged."""
-    return () if campaign.judges_nodes and not _is_lone(campaign) else recommendations.lines(campaign)
-
-
 def next_lines(campaign: Campaign) -> tuple[str, ...]:
-    """What `recommended` says, and the first step that nodes need which were not drilled."""
-    return (*recommended(campaign), *next_steps(campaign, of_drills=False)[:1])
+    """The first step that nodes need which were not drilled."""
+    return next_steps(campaign, of_drills=False)[:1]
 
 
 def _answered(campaign: Campaign) -> list[str]:
@@ -298,26 +291,6 @@ def findings_table(findings: Iterable[Finding]) -> Table:
         text("next step", lambda f: f.resolution),
     )
     return make_table(findings, columns, tone=lambda f: _LEVEL_TONES[f.level])
-
-
-class FindingKind(NamedTuple):
-    """Findings of one level and category. `more`: a table of those that are not shown, or None."""
-
-    name: str
-    shown: Sequence[Finding]
-    more: Table | None
-
-
-def finding_kinds(findings: Iterable[Finding]) -> tuple[FindingKind, ...]:
-    """The kinds, in the order of each kind's first finding."""
-    kinds = []
-    for (level, category), alike in grouped(((f.level, f.category), f) for f in findings).items():
-        name, more = f"{level} ({category})", None
-        if len(alike) > MAX_ALIKE:
-            others = only(findings_table(alike[1:]), ("subject", "what", "measured", "expected"))
-            more = replace(others, title=f"{len(alike) - 1} more like this one")
-        kinds.append(FindingKind(name, alike[:1] if more else alike, more))
-    return tuple(kinds)
 
 
 def runs_of_groups(campaign: Campaign) -> Mapping[str, Mapping[str, str | None]]:

@@ -5,19 +5,15 @@
     {root}/campaigns/{campaign_id}/runs/{run_id}/rank-{k}.json    of the pod of node rank k, until the gang's are joined
     {root}/campaigns/{campaign_id}/runs/{run_id}/pod.log          the last part of the pod's log; rank-{k}.log of a gang
 
-Names come from the run: a repeated task writes the same file again. A lock on the plan of a campaign of the command
-line says that it is running, and ends with its process.
+Names come from the run: a repeated task writes the same file again.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
@@ -34,7 +30,7 @@ from trainbench.pods.pod_end import PodEnd
 from trainbench.pods.pod_log import log_file
 from trainbench.results.artefacts import WRITERS, Store
 from trainbench.results.collect import collect, parse_payload
-from trainbench.results.store_files import FileMissing, FileUnusable, latest_try, opened, rank_file
+from trainbench.results.store_files import FileMissing, FileUnusable, latest_try, rank_file
 
 ADDRESS = "address"  # field of a task's XCom
 
@@ -207,36 +203,3 @@ def run_of(manifest: Mapping[str, Any]) -> tuple[RunSpec, int] | None:
     if env.get(SPEC_ENV) is None:
         return None
     return parse_spec(env[SPEC_ENV]), int(env.get(RANK_ENV) or 0)
-
-
-@contextmanager
-def marked_as_running(store: Store, campaign_id: str) -> Iterator[None]:
-    """Hold the lock, where the store and its file system have locks.
-
-    `is_running` may look in the microseconds between the plan's writing and its lock: it reports then that the campaign
-    does not run, although it has just begun.
-    """
-    descriptor = None
-    if store.is_local:
-        with suppress(OSError):
-            descriptor = os.open(store.plan_path(campaign_id).path, os.O_RDWR | os.O_NOFOLLOW)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)  # `is_running` may hold it, for microseconds
-    try:
-        yield
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
-
-
-def is_running(store: Store, campaign_id: str) -> bool | None:
-    """Whether `trainbench run` is at work on the campaign; None: not known, because the store has no locks."""
-    if not store.is_local:
-        return None
-    try:
-        with opened(store.plan_path(campaign_id), store.root) as plan:
-            fcntl.flock(plan, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return None
-    return False

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import secrets
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -43,7 +43,6 @@ from trainbench.results.store_files import (
     as_store_errors,
     is_local,
     no_progress,
-    opened,
     rank_file,
     read_bounded,
     read_results,
@@ -61,7 +60,6 @@ LEVELS_FILE = "levels.toml"
 MAX_CAMPAIGN_BYTES = 200_000_000
 MAX_INDENTED_BYTES = MAX_RESULT_BYTES // 8  # larger results are for programs: indentation would add half
 WRITERS = 16
-Content = str | bytes | Iterable[bytes]  # the last: in pieces
 SUMMARY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){0,3}")
 
 
@@ -142,7 +140,7 @@ class Store:
             raise StoreError(f"the result of run '{run}' has {len(text)} bytes: {MAX_RESULT_BYTES} can be read again")
         if len(text) < MAX_INDENTED_BYTES:
             text = result.model_dump_json(indent=1).encode()
-        return self._write(self._run_of(result) / (RESULT_FILE if rank is None else rank_file(rank)), (text,))
+        return self._write(self._run_of(result) / (RESULT_FILE if rank is None else rank_file(rank)), text)
 
     def write_results(self, results: Sequence[RunResult]) -> None:
         """Write the results of which no file is there, and those that are joined from the files of a gang's pods."""
@@ -172,7 +170,7 @@ class Store:
 
     def write_log(self, campaign_id: str, run_id: str, name: str, text: str) -> str:
         """The kept log of one pod. `name`: see `pod_log.log_file`."""
-        return self._write(self._run_file(campaign_id, run_id, name), (text.encode(),))
+        return self._write(self._run_file(campaign_id, run_id, name), text.encode())
 
     def log_names(self, campaign_id: str, run_id: str) -> tuple[str, ...]:
         """Sorted file names of the kept logs of a run's pods."""
@@ -189,7 +187,7 @@ class Store:
         return self._campaign(campaign_id) / PLAN_FILE
 
     def write_plan(self, campaign_id: str, text: str) -> str:
-        return self._write(self.plan_path(campaign_id), (text.encode(),))
+        return self._write(self.plan_path(campaign_id), text.encode())
 
     def read_plan(self, campaign_id: str) -> bytes | None:
         """None: it has none."""
@@ -201,7 +199,7 @@ class Store:
         return None if content is None else content.decode(errors="replace")
 
     def write_levels(self, text: str) -> str:
-        return self._write(self.root / LEVELS_FILE, (text.encode(),))
+        return self._write(self.root / LEVELS_FILE, text.encode())
 
     def write_campaign(self, campaign: Campaign) -> str:
         text = to_json(campaign, indent=1)
@@ -210,25 +208,19 @@ class Store:
                 f"the verdict of campaign '{campaign.campaign_id}' has {len(text)} bytes: {MAX_CAMPAIGN_BYTES} can be "
                 "read again; its results are stored: measure fewer nodes or works in one campaign"
             )
-        return self._write(self._summary_file(campaign.campaign_id, CAMPAIGN_FILE), (text,))
+        return self._write(self._summary_file(campaign.campaign_id, CAMPAIGN_FILE), text)
 
     def read_campaign(self, campaign_id: str) -> Campaign:
         return read_campaign(self._summary_file(campaign_id, CAMPAIGN_FILE), self.root)
 
-    def write_summary(self, campaign_id: str, files: Mapping[str, Content]) -> dict[str, str]:
+    def write_summary(self, campaign_id: str, files: Mapping[str, str | bytes]) -> dict[str, str]:
         """Write the files (relative name -> content) after checking all names; return relative name -> address."""
-        return self._write_all({self._summary_file(campaign_id, name): name for name in files}, files)
+        return self._write_all({name: self._summary_file(campaign_id, name) for name in files}, files)
 
-    def write_cost_report(self, report_id: str, files: Mapping[str, Content]) -> dict[str, str]:
+    def write_cost_report(self, report_id: str, files: Mapping[str, str | bytes]) -> dict[str, str]:
         """As `write_summary`, of a cost report."""
         folder = self.root / Shelf.COST / _identifier(report_id)
-        return self._write_all({_named(folder, name): name for name in files}, files)
-
-    def read_summary_head(self, campaign_id: str, name: str, num_bytes: int) -> bytes:
-        """The first bytes of one file of the summary."""
-        path = self._summary_file(campaign_id, name)
-        with as_store_errors(path, "read"), opened(path, self.root) as file:
-            return file.read(num_bytes)
+        return self._write_all({name: _named(folder, name) for name in files}, files)
 
     def campaign_stamp(self, campaign_id: str) -> tuple[float, int]:
         """Time of the last change, and size in bytes, of the campaign's verdict."""
@@ -292,7 +284,7 @@ class Store:
     def probe(self) -> str:
         """Write a small object, read it back and delete it; returns the store's address."""
         path, content = self.root / f".probe-{secrets.token_hex(4)}", secrets.token_bytes(64)
-        self._write(path, (content,))
+        self._write(path, content)
         try:
             is_same = read_bounded(path, len(content), self.root) == content
         finally:
@@ -328,17 +320,13 @@ class Store:
     def _read_if_there(self, path: UPath) -> bytes | None:
         return read_bounded(path, MAX_CAMPAIGN_BYTES, self.root) if self._is_there(path) else None
 
-    def _write(self, path: UPath, pieces: Iterable[bytes]) -> str:
-        write_file(path, pieces, self.root)
+    def _write(self, path: UPath, content: str | bytes) -> str:
+        write_file(path, content.encode() if isinstance(content, str) else content, self.root)
         return address(path)
 
-    def _write_all(self, names: Mapping[UPath, str], files: Mapping[str, Content]) -> dict[str, str]:
-        written = {}
-        for path, name in names.items():
-            content = files[name]
-            whole = content.encode() if isinstance(content, str) else content
-            written[name] = self._write(path, (whole,) if isinstance(whole, bytes) else whole)
-        return written
+    def _write_all(self, paths: Mapping[str, UPath], files: Mapping[str, str | bytes]) -> dict[str, str]:
+        """After the names of all of them were checked."""
+        return {name: self._write(paths[name], content) for name, content in files.items()}
 
 
 def read_campaign(path: UPath, root: UPath | None = None) -> Campaign:

@@ -59,13 +59,11 @@ def apart(
     results: Sequence[RunResult], work: Callable[[Sequence[RunResult]], Made]
 ) -> tuple[Made, tuple[RunResult, ...]]:
     """The value of `work` for the results, and the results. Where it raises, each result for which it raises alone
-    becomes a failed run; all of them, where it raises only for several together. Raises the error of `work` without
-    results.
+    becomes a failed run. Raises the error of `work` where no single result is at fault.
     """
     try:
         return work(results), tuple(results)
     except Exception:
-        work(())  # an error without any result is not theirs
         _LOG.exception("judging %d results together failed", len(results))
     examined = list(results)
     for place, result in enumerate(results):
@@ -74,12 +72,7 @@ def apart(
         except Exception as error:
             _LOG.exception("judging run %s failed", result.spec.identity.run_id)
             examined[place] = _failed(result, error)
-    try:
-        return work(examined), tuple(examined)
-    except Exception as error:
-        _LOG.exception("judging them failed again")
-        failed = tuple(_failed(result, error) for result in examined)
-        return work(failed), failed
+    return work(examined), tuple(examined)
 
 
 def _failed(result: RunResult, error: Exception) -> RunResult:

@@ -9,11 +9,10 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, BinaryIO
 
 from bench_image.contract.frozen import ContractError
@@ -103,16 +102,13 @@ def refuse_links(folder: UPath, root: UPath) -> None:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), folder.path)
 
 
-def write_file(path: UPath, pieces: Iterable[bytes], root: UPath) -> None:
+def write_file(path: UPath, content: bytes, root: UPath) -> None:
     """Write `path` below `root`, with its folders; a reader sees the old content or the new, never half. Raises
     StoreError.
     """
     with as_store_errors(path, "written"):
         if not is_local(path):  # one put of a whole file: object stores show an object only when it is complete
-            with NamedTemporaryFile() as file:
-                file.writelines(pieces)
-                file.flush()
-                path.fs.put_file(file.name, path.path)
+            path.fs.pipe_file(path.path, content)
             return
         folder = Path(path.path).parent
         folder.mkdir(parents=True, exist_ok=True)
@@ -120,7 +116,7 @@ def write_file(path: UPath, pieces: Iterable[bytes], root: UPath) -> None:
         draft = folder / f".{path.name}.{secrets.token_hex(4)}.tmp"
         try:
             with draft.open("xb") as file:
-                file.writelines(pieces)
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())  # otherwise a crash may leave an empty file under the new name
             draft.replace(path.path)

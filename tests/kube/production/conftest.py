@@ -14,7 +14,7 @@ from kubernetes import client, config
 from tests.dag.sinks import StatsdSink, connection, http_sink
 from tests.kube.clusters import MARKER_ROLES, ROOT
 from tests.kube.clusters import connection as kubernetes_connection
-from tests.kube.dag_runs import Runs, occupy, started
+from tests.kube.dag_runs import Runs, started
 from tests.kube.e2e import BENCH_IMAGE, IS_REAL
 from tests.kube.faults import inject, sick_nodes
 from tests.kube.own_pods import is_ours
@@ -104,7 +104,6 @@ def night(installation: Installation, standin: Any) -> Night:
         standin.add_node(name, gpus=1)
     for fault in sick_nodes():
         inject(standin, fault)
-    occupy(standin, "gpu-busy")
     runs = installation.runs
     run_id = runs.start(DAG_ID, rounds=1)
     state = runs.wait(DAG_ID, run_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from datetime import timedelta
 from pathlib import Path
 
@@ -148,16 +147,6 @@ def test_ten_thousand_nodes_are_sent_or_counted() -> None:
     assert len(sent) == 2000
     named_ones = "node-2000, node-2001, node-2002, node-2003, node-2004 and 7995 more"
     assert left_out == (f"8,000 gauges of {named_ones}: the client takes at most 2,000 gauges of one name",)
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_value_that_is_no_number_is_not_sent(value: float) -> None:
-    sent, left_out = client_points(
-        [Gauge("trainbench.node.deviation_pct", value, {"node": "a"}), named("condition", "a")], PLAIN
-    )
-
-    assert [point.name for point in sent] == ["trainbench.node.condition.a"]
-    assert left_out == ("1 gauge of a: the value is not a finite number",)
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_housekeeping_only_lists(fake: FakeCluster, home: Path) -> None:
         "nobodys": ("to be looked at", "names no DAG run: started by hand? Delete it by hand if nobody needs it"),
     }
     assert [(each["name"], each["what"], each["outcome"]) for each in swept["artefacts"]] == [
-        ("campaigns/old", "1 file, 1.0 kB", "to be deleted")
+        ("campaigns/old", "1 file, 0.0 MB", "to be deleted")
     ]
     assert swept["problems"] == []
     assert fake.deleted == []

@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from bench_image.contract.spec import Drill
+from tests.builders import make_result
 from tests.builders.fake_cluster import FakeCluster
+from tests.builders.nights import ENDED_AT, night
 from tests.unit.cli.test_cli_nodes import KEY, MARK, OTHER, TAINT, node
+from trainbench import pipeline
+from trainbench.alerting.run_summary import alerts, note
+from trainbench.cluster import node_marks
 from trainbench.cluster.kubernetes_api import Refused
-from trainbench.cluster.node_marks import MAX_TRIES, Replaced, gpu_nodes, listed_node, patch, write_mark
+from trainbench.cluster.node_marks import (
+    MAX_TRIES,
+    MarkRefusal,
+    Replaced,
+    gpu_nodes,
+    is_due,
+    listed_node,
+    patch,
+    write_mark,
+)
+from trainbench.core.verdicts import PART_FAILED, Level, Why
+from trainbench.params.campaign_kind import CampaignKind
+from trainbench.results.campaign import Campaign
 from trainbench.settings.environment import Settings, read_settings
 
 
@@ -126,3 +145,97 @@ def test_conflicts_end_after_some_tries_and_another_machine_at_once() -> None:
     with pytest.raises(Replaced, match="another machine is called gpu-0 now"):
         write_mark(replaced, node("gpu-0"), MARK, settings())
     assert len(replaced.sent) == 1
+
+
+SHAPE = "the taint trainbench.io/breach:NoSchedule"
+
+
+def test_a_mark_says_since_when_why_and_how_it_is_undone() -> None:
+    new = node_marks.marked("node-3", SHAPE, MARK, None)
+    old = node_marks.marked("node-3", SHAPE, MARK, "it was not measured")
+
+    assert new.headline == (
+        f"node-3 is marked with {SHAPE} since 2026-11-12 02:10:00 UTC, so that other work keeps away: samples/s −10.0 %"
+    )
+    assert old.headline == f"{new.headline}; it stays so, because it was not measured"
+    assert new.resolution == (
+        "repair it: a run that finds it well frees it; `trainbench nodes free node-3` undoes the mark at once"
+    )
+
+
+def test_nodes_that_are_not_marked_for_one_reason_are_one_finding() -> None:
+    refusals = [
+        MarkRefusal("node-1", "no room", "look"),
+        MarkRefusal("node-2", "gone", "look"),
+        MarkRefusal("node-9", "no room", "look"),
+    ]
+    first, second = node_marks.not_marked(refusals)
+
+    assert first.headline == "node-1 and node-9 are red and not marked: no room"
+    assert second.headline == "node-2 is red and not marked: gone"
+
+
+def test_alert_and_note_of_a_red_node_name_the_mark_and_its_undoing_first() -> None:
+    """Not those of another node, and not a warning about several."""
+    campaign = night(1, {"node-1": 10.0, "node-3": 9.0, "node-4": 9.0}, {"node-3": Why.SLOW, "node-4": Why.SLOW})
+    shapes = {"node-3": SHAPE}
+    findings = (*node_marks.with_marks(campaign.findings, shapes), node_marks.marked("node-3", SHAPE, MARK, None))
+    raised = alerts(campaign.model_copy(update={"findings": findings}))
+    undo = f"it is marked with {SHAPE} (undo: `trainbench nodes free node-3`); look at the fans of node-3"
+
+    assert [(alert.nodes, alert.level, alert.resolution) for alert in raised[:2]] == [
+        (("node-3",), Level.ERROR, undo), (("node-4",), Level.ERROR, "look at the fans of node-4"),
+    ]  # fmt: skip
+    assert raised[2].category == node_marks.MARKED
+    assert "nodes free node-3" in note(campaign, raised, "node_consistency", "r", None)
+
+
+ON = {"TRAINBENCH_KEEP_AWAY": "taint"}
+WELL = {"node-1": 10.0}
+
+
+@pytest.mark.parametrize(
+    ("environ", "campaign", "hours_later", "has_later", "expected"),
+    [
+        (ON, {}, 36, False, True),
+        ({"TRAINBENCH_KEEP_AWAY": "label"}, {}, 1, False, True),
+        ({}, {}, 1, False, False),
+        (ON | {"TRAINBENCH_LAUNCHER": "local"}, {}, 1, False, False),
+        (ON, {"campaign_kind": CampaignKind.STRATEGIES}, 1, False, False),
+        (ON, {}, 37, False, False),
+        (ON | {"TRAINBENCH_FRESH_H": "48"}, {}, 37, False, True),
+        (ON, {}, 1, True, False),
+    ],
+)
+def test_only_the_latest_fresh_night_of_the_cluster_acts_and_only_if_enabled(
+    environ: dict[str, str], campaign: dict[str, Any], hours_later: int, has_later: bool, expected: bool
+) -> None:
+    now = ENDED_AT + timedelta(hours=hours_later)
+
+    assert is_due(night(1, WELL, **campaign), read_settings(environ), now, has_later) is expected
+
+
+def test_a_night_with_a_drill_neither_marks_nor_frees() -> None:
+    slowed = night(1, [make_result("node-1"), make_result("node-2", drill=Drill(slowdown_pct=20))])
+
+    assert slowed.is_drill
+    assert not is_due(slowed, read_settings(ON), ENDED_AT, has_later=False)
+
+
+def test_a_defect_in_it_is_one_red_finding_and_the_campaign_stays_as_it_was_judged() -> None:
+    def broken(campaign: Campaign) -> Campaign:
+        raise KeyError("taints")
+
+    campaign = night(1, WELL)
+    kept = pipeline.keep_away(campaign, broken)
+    (finding,) = kept.findings
+
+    assert kept.model_copy(update={"findings": ()}) == campaign
+    assert (finding.level, finding.category) == (Level.ERROR, PART_FAILED)
+
+
+def test_without_a_defect_the_campaign_is_that_of_the_acts() -> None:
+    (finding,) = node_marks.not_marked([MarkRefusal("node-1", "no room", "look")])
+    acted = night(1, WELL, findings=(finding,))
+
+    assert pipeline.keep_away(night(1, WELL), lambda _: acted) is acted

@@ -12,7 +12,7 @@ from bench_image.contract.options import Strategy
 from bench_image.contract.result import Status
 from tests.builders import campaigns, make_cpu_result, make_failed, make_result
 from trainbench.comparison.configurations import noise_of_one_run
-from trainbench.comparison.gpu_kinds import gpu_kind_by_node
+from trainbench.comparison.entries import gpu_kind_by_node
 from trainbench.comparison.hardware_survey import (
     PurchasePrice,
     SurveyCell,

@@ -41,12 +41,12 @@ def test_a_long_table_keeps_marked_rows_and_counts_the_rest() -> None:
     short = shortened(long_table(250, n240=Tone.BAD, n245=Tone.WARN))
     assert [row.texts[0] for row in short.rows[:3]] == ["node-240", "node-245", "node-0"]
     assert len(short.rows) == MAX_ROWS
-    assert short.notes == ("And 50 more rows: report.json and metrics.csv have all of them.", "A note.")
+    assert short.notes == ("And 50 more rows: verdict.json and metrics.csv have all of them.", "A note.")
 
 
 def test_more_red_rows_than_fit_are_counted() -> None:
     short = shortened(long_table(300, **{f"n{i}": Tone.BAD for i in range(260)}))
-    assert short.notes[0] == "And 100 more rows, 60 of them marked: report.json and metrics.csv have all of them."
+    assert short.notes[0] == "And 100 more rows, 60 of them marked: verdict.json and metrics.csv have all of them."
 
 
 def test_markdown_and_page_cut_alike() -> None:

@@ -13,7 +13,7 @@ from trainbench.cost.job_estimates import (
     measured_rate,
     rate_by_mfu,
 )
-from trainbench.exchange.result_files import Collector
+from trainbench.exchange.result_files import row_of_runs
 from trainbench.prices.quote import Pricing
 
 
@@ -52,17 +52,13 @@ def test_a_given_rate_must_be_one() -> None:
 
 
 def test_a_measured_rate_is_the_median_of_its_runs() -> None:
-    collector = Collector()
-    for node, rate in (("node-1", 9.0), ("node-2", 10.0), ("node-3", 12.0)):
-        collector.add_result("results", node, make_result(node, samples_per_s=rate))
-    (row,) = collector.rows()
-    result = measured_rate(row)
+    rates = {"node-1": 9.0, "node-2": 10.0, "node-3": 12.0}
+    runs = [(node, make_result(node, samples_per_s=rate)) for node, rate in rates.items()]
+    result = measured_rate(row_of_runs("results", runs))
     assert (result.samples_per_s, result.num_gpus) == (10.0, 1)
     assert result.source == "measured: the median of 3 runs of results, ± 15.0 % (half of the range of 3 runs)"
 
 
 def test_a_single_run_is_not_called_a_median() -> None:
-    collector = Collector()
-    collector.add_result("results", "node-1", make_result("node-1", samples_per_s=9.0))
-    (row,) = collector.rows()
+    row = row_of_runs("results", [("node-1", make_result("node-1", samples_per_s=9.0))])
     assert measured_rate(row).source.startswith("measured: one run of results")

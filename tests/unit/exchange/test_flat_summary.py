@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders import make_result
 from tests.builders.commands import trainbench
 from trainbench.exchange.flat_summary import flat_summary
-from trainbench.exchange.result_files import BenchFileError
 
 DDP = {
     "strategy": "ddp", "world_size": 2, "rank": 0, "seq_len": 2048, "tier": "A", "steps": 100, "per_device_batch": 1,
@@ -49,7 +49,7 @@ def test_the_metrics_are_the_files_own_with_their_scaling(results: Path) -> None
 
 def test_a_folder_with_a_result_of_ours_is_none_of_it(results: Path) -> None:
     (results / "ours").mkdir()
-    (results / "ours" / "result.json").write_text('{"schema_version": 1}')
+    (results / "ours" / "result.json").write_text(make_result().model_dump_json())
     assert flat_summary(results, ()) is None
     assert flat_summary(results / "nothing", ()) is None
 
@@ -60,13 +60,21 @@ def test_a_strategy_that_nobody_knows_and_a_column_without_values_are_not_drawn(
     (results / "ddp-ws2" / "result.json").write_text(
         json.dumps(DDP | {"strategy": "own-ring", "h2d_gbps_per_gpu": None})
     )
-    files = flat_summary(results, ())
-    assert files is not None
-    assert "plots/step_time_vs_gpu.png" in files
-    assert "plots/gbps_vs_gpu.png" not in files
+    summary = flat_summary(results, ())
+    assert summary is not None
+    assert "plots/step_time_vs_gpu.png" in summary.files
+    assert "plots/gbps_vs_gpu.png" not in summary.files
 
 
-def test_a_wrong_value_is_named_with_its_file(results: Path) -> None:
+def test_a_broken_file_is_named_and_the_others_are_reported(results: Path) -> None:
     (results / "ddp-ws2" / "result.json").write_text(json.dumps(DDP | {"world_size": 0}))
-    with pytest.raises(BenchFileError, match=r"ddp-ws2/result\.json: .*world_size"):
-        flat_summary(results, ())
+    (results / "zero2-ws4" / "result.json").write_text('{"strategy": "zero2"')
+    done = trainbench("report", str(results))
+    assert done.exit_code == 1
+    for name, reason in (("ddp-ws2", "no flat result of a strategy comparison: world_size"), ("zero2-ws4", "no JSON")):
+        sentence = f"{name}/result.json is left out: {reason}"
+        assert sentence in done.stderr
+        assert sentence in (results / "summary" / "BENCHMARK_REPORT.md").read_text().replace("\\", "")
+        assert sentence in (results / "summary" / "report.html").read_text()
+    with (results / "summary" / "metrics.csv").open() as file:
+        assert [row["world_size"] for row in csv.DictReader(file)] == ["4"]

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from bench_image.contract.frozen import ContractError
 from bench_image.contract.parse import parse_result
-from bench_image.contract.result import RunResult
 from bench_image.contract.seq2seq_file import bench_name
 from tests.builders import make_failed, make_result
 from tests.conftest import GOLDEN_DIR
-from trainbench.exchange.export import bench_file_content
-from trainbench.exchange.result_files import BenchFileError, BenchmarkPyFile, parse_bench_file, row_of_epochs
+from trainbench.exchange.export import ExportError, bench_file_content
+from trainbench.exchange.result_files import BenchFile, Content, ForeignFileError, parse_file
 
 OLD: dict[str, Any] = {
     "metadata": {
@@ -42,8 +42,8 @@ def own() -> dict[str, Any]:
     return document
 
 
-def parse(document: object) -> RunResult | BenchmarkPyFile:
-    return parse_bench_file(json.dumps(document).encode())
+def parse(document: object) -> Content:
+    return parse_file(json.dumps(document).encode())
 
 
 def changed(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
@@ -60,19 +60,11 @@ def test_our_own_file_holds_a_whole_result_whose_windows_are_epochs() -> None:
     """Two epochs of 64 and 128 samples/s took 2 and 1 s: 1.5 s in the mean, and half of the range over the median is
     100 x 32 / 96 %.
     """
-    result = parse(own())
-    assert isinstance(result, RunResult)
-    row = row_of_epochs("bench", "bench.json", result)
+    file = parse(own())
+    assert isinstance(file, BenchFile)
+    row = file.row("bench", "bench.json")
     assert (row.num_ranks, row.epoch_s, row.apart_from) == (2, 1.5, "half of the range of 2 epochs")
     assert row.apart_pct == pytest.approx(100 / 3)
-
-
-def test_the_older_program_s_file() -> None:
-    file = parse(OLD)
-    assert isinstance(file, BenchmarkPyFile)
-    row = file.row("old", "old.json")
-    assert (row.num_gpus, row.batch_per_rank, row.figures["peak_memory_gb"]) == (8, 128, 4.2)
-    assert "batch_size" not in row.job
 
 
 def test_a_result_becomes_the_file_that_its_own_program_wrote() -> None:
@@ -94,12 +86,12 @@ def test_a_result_becomes_the_file_that_its_own_program_wrote() -> None:
         None,
         "a result sums the losses and the loader's waits of all epochs up",
     )
-    assert parse(after) == result
+    assert parse(after) == BenchFile(result)
     assert bench_name(result) == "bench_A100-SXM4-80GB_2gpu_20261121T020000Z"
 
 
 def test_only_runs_of_the_encoder_decoder_that_ended_well_have_a_file() -> None:
-    with pytest.raises(BenchFileError, match=r"is of mistral-7b: the bench_ format is the encoder-decoder's own"):
+    with pytest.raises(ExportError, match=r"is of mistral-7b: the bench_ format is the encoder-decoder's own"):
         bench_file_content(make_result())
     failed = make_failed(
         model="encoder-decoder",
@@ -108,7 +100,7 @@ def test_only_runs_of_the_encoder_decoder_that_ended_well_have_a_file() -> None:
         precision="fp16",
         optimizer="adamw_torch",
     )
-    with pytest.raises(BenchFileError, match="ended as oom"):
+    with pytest.raises(ExportError, match="ended as oom"):
         bench_file_content(failed)
 
 
@@ -118,17 +110,17 @@ def test_only_runs_of_the_encoder_decoder_that_ended_well_have_a_file() -> None:
         (b"", "no JSON"),
         (b"\xff\xfe\x00", "no JSON"),
         (b'{"metadata": {"gpu', "no JSON"),
-        (b"[" * 100_000, "no JSON"),
+        (b"[" * 100_000, "too many values"),
         (b"[1, 2]", "not an object"),
-        (b"{}", "metadata: Field required"),
+        (b"{}", "no schema_version"),
+        (b'{"metadata": {}}', "no file of benchmark.py: metadata.gpu_name: Field required"),
         (json.dumps(OLD).replace("125000.0", "NaN").encode(), "no JSON (truncated?): expected value"),
         (json.dumps(OLD).replace("125000.0", "1e999").encode(), "finite number"),
         (json.dumps(changed(OLD, "summary.avg_throughput_samples_per_s", -3)).encode(), "greater than 0"),
         (json.dumps(changed(OLD, "summary.avg_throughput_samples_per_s", 0)).encode(), "greater than 0"),
         (json.dumps(changed(OLD, "metadata.gpu_count", -1)).encode(), "gpu_count"),
         (json.dumps(changed(OLD, "epochs", [{"wall_time_s": 0}])).encode(), "greater than 0"),
-        (json.dumps(changed(own(), "format_version", 2)).encode(), "version 2; this version reads"),
-        (json.dumps(changed(own(), "format", "other")).encode(), "this version reads"),
+        (json.dumps(changed(own(), "format", "other")).encode(), "no schema_version"),
         (json.dumps(changed(own(), "result.schema_version", 99)).encode(), "schema_version 99"),
         (
             json.dumps(changed(own(), "result.performance.samples_per_second", -1)).encode(),
@@ -137,7 +129,7 @@ def test_only_runs_of_the_encoder_decoder_that_ended_well_have_a_file() -> None:
     ],
 )
 def test_what_is_no_benchmark_is_refused_in_a_sentence(content: bytes, message: str) -> None:
-    with pytest.raises(BenchFileError) as caught:
-        parse_bench_file(content)
+    with pytest.raises((ForeignFileError, ContractError)) as caught:
+        parse_file(content)
     assert message in str(caught.value)
     assert len(str(caught.value)) < 1000

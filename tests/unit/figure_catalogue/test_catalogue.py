@@ -47,7 +47,6 @@ def tables(campaign: Campaign) -> Iterator[Table]:
         cost_report.prices_table, cost_report.nodes_table, cost_report.runs_table, cost_report.example_table,
     ):  # fmt: skip
         yield make(campaign)
-    yield from cost_report.savings_tables(campaign)
     yield from (table for section in comparison_sections(campaign) for table in section.tables)
 
 

@@ -129,6 +129,19 @@ def test_the_likely_cause_is_named(evidence: dict[str, Any], category: str, caus
     assert finding.resolution
 
 
+def test_copies_that_are_as_fast_as_the_peers_are_not_told_beside_a_poorer_link() -> None:
+    """54.9 GB/s of 55.4 is 0.9 % less."""
+    assert "copies" not in slow(pcie=(4, 16), h2d_gb_per_s=54.9).explanation
+
+
+def test_a_node_that_is_behind_its_past_only_has_no_share_of_a_deviation_from_its_peers() -> None:
+    past = make_comparison(9.5, 9.6, Against.PAST)
+    ahead = make_comparison(9.5, 9.4)
+    run = make_result("node-4", 9.5, sm_clock_mhz=1632.0)
+    (finding,) = diagnosed(*GOOD, run, why=Why.BEHIND, state=State.LOOK, comparisons=(ahead, past))
+    assert finding.cause == "The SM clock is 15.0 % below its peers'"
+
+
 def test_what_all_nodes_share_explains_nothing() -> None:
     """Power capping at full load is normal; it explains one slow node only when the others are capped less."""
     capped: dict[str, Any] = {"throttle_share_pct": {"power_cap": 80.0}, "pcie": (4, 16)}

@@ -36,13 +36,13 @@ def test_of_several_runs_of_a_node_an_xid_is_one_finding() -> None:
     """One run has it twice, the re-run once: 3 times."""
     (finding,) = gpu_event_findings([said(xids={"94": 2}), said(xids={"94": 1})])
 
-    assert (finding.level, finding.category, finding.measured) == (Level.WARNING, "xid_noted", "Xid 94, 3 times")
+    assert (finding.level, finding.category, finding.measured) == (Level.WARNING, "xid", "Xid 94, 3 times")
 
 
 def test_an_xid_that_the_table_lacks_leads_to_the_catalogue() -> None:
     (finding,) = gpu_event_findings([said(xids={"999": 1})])
 
-    assert (finding.level, finding.category) == (Level.WARNING, "xid_noted")
+    assert (finding.level, finding.category) == (Level.WARNING, "xid")
     assert SOURCE in finding.resolution
 
 
@@ -87,7 +87,7 @@ def test_of_an_uncorrected_memory_error_that_one_program_had_to_itself_the_gpu_w
     """Xid 94 says so of node-1; node-2's is not contained."""
     runs = [said(ecc_uncorrected_in_run=1, xids={"94": 1}), said("node-2", ecc_uncorrected_in_run=3)]
     contained, broken = [f for f in gpu_event_findings(runs) if f.category.startswith("ecc")]
-    assert (contained.nodes, contained.level, contained.category) == (("node-1",), Level.WARNING, "ecc_contained")
+    assert (contained.nodes, contained.level, contained.category) == (("node-1",), Level.WARNING, "ecc_uncorrected")
     assert contained.resolution.startswith("reset the GPU at the next chance")
     assert broken_gpu_findings(runs) == (broken,)
     assert broken.text == (

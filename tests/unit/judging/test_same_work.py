@@ -267,13 +267,6 @@ def test_no_published_run_computes_something_else_than_its_equals() -> None:
     assert [run.error for run in fail_unequal_work(together)] == [run.error for run in results]
 
 
-def test_nan_is_no_loss_of_the_contract_and_still_differs() -> None:
-    """A result cannot hold it; should one come by another way, it is odd and spoils nobody's median."""
-    (message,) = failed(fail_unequal_work(fleet(10.2, 10.2, float("nan"))))
-
-    assert message.startswith("node-3: node-3 computes something else: first loss nan")
-
-
 def test_where_no_majority_has_the_same_parameters_all_are_named_with_theirs() -> None:
     """Two of four have 10 parameters and two have 12: nobody fails. Equal ones, or one that is not known, are none."""
 

@@ -311,3 +311,100 @@ def test_where_a_pod_may_run_changes_no_digest(template: Template) -> None:
 
     assert digests(template, {}, {"spec": where}) == [None, None]
     assert len(set(digests(template, {"spec": runtime}, {"spec": runtime | where}))) == 1
+
+
+FOLDER = Path(__file__).resolve().parents[3] / "docs" / "examples" / "pod-templates"
+PAGE = FOLDER.parents[1] / "pod-template.md"
+EXAMPLES = sorted(FOLDER.glob("*.yaml"))
+
+
+def pod_of(name: str) -> dict[str, Any]:
+    return manifest(GANG, PodSettings(pod_template=FOLDER / f"{name}.yaml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_makes_pods_that_kubernetes_accepts_strictly(path: Path) -> None:
+    settings = PodSettings(pod_template=path)
+    for pod in (*manifests(make_spec(), settings), *manifests(GANG, settings)):
+        kubernetes_validate.validate(pod, "1.33", strict=True)
+
+
+def test_the_page_names_every_example_and_no_other() -> None:
+    page = PAGE.read_text()
+    assert {path.name for path in EXAMPLES} == {
+        name for name in (path.name for path in EXAMPLES) if f"examples/pod-templates/{name}" in page
+    }
+    assert page.count("examples/pod-templates/") == len(EXAMPLES)
+
+
+def test_the_pods_of_a_tainted_pool_tolerate_its_taint_and_name_its_runtime() -> None:
+    spec = pod_of("tainted-pool")["spec"]
+    assert spec["runtimeClassName"] == "nvidia"
+    assert [t["key"] for t in spec["tolerations"]] == ["dedicated", "nvidia.com/gpu", "trainbench.io/breach"]
+    assert spec["containers"][0]["resources"]["requests"] == {"cpu": "16", "memory": "64Gi"}
+
+
+def test_infiniband_has_both_interfaces_and_both_adapters() -> None:
+    pod = pod_of("infiniband")
+    base = pod["spec"]["containers"][0]
+    assert pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"].count(",") == 1
+    assert base["resources"]["limits"] == {"rdma/ib_rail_0": "1", "rdma/ib_rail_1": "1", "nvidia.com/gpu": "1"}
+    assert base["securityContext"]["capabilities"] == {"add": ["IPC_LOCK"], "drop": ["ALL"]}
+
+
+def test_openshift_s_pods_fix_no_user_and_keep_the_rest_of_their_security() -> None:
+    pod = pod_of("openshift")
+    contexts = [pod["spec"]["securityContext"], pod["spec"]["containers"][0]["securityContext"]]
+    assert not any({"runAsUser", "runAsGroup", "fsGroup"} & set(context) for context in contexts)
+    assert contexts[0]["runAsNonRoot"] is True
+    assert contexts[1]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_amd_s_pods_belong_to_the_devices_groups() -> None:
+    spec = pod_of("amd")["spec"]
+    assert spec["securityContext"]["supplementalGroups"] == [44, 109]
+    assert spec["containers"][0]["volumeMounts"][0] == {
+        "name": "tuned-kernels",
+        "mountPath": "/miopen",
+        "subPath": "gfx942",
+        "readOnly": True,
+    }
+
+
+# ---------------------------------------------------------------- its schema
+
+
+@pytest.mark.parametrize(
+    ("pod", "fault"),
+    [
+        ({"spec": {"tolerationz": []}}, "spec.tolerationz: unknown field"),
+        ({"spec": {"tolerations": [{"efect": "x"}]}}, r"spec.tolerations\[0\].efect: unknown field"),
+        ({"spec": {"securityContext": None}}, "spec.securityContext: unknown field, or no value"),
+        (base(ports=[{"containerPort": "80"}]), r"spec.containers\[0\].ports\[0\].containerPort: '80' is of the wrong"),
+        (base(ports=[{"containerPort": True}]), "containerPort: True is of the wrong kind"),
+        ({"spec": {"hostNetwork": "false"}}, "spec.hostNetwork: 'false' is of the wrong kind"),
+        ({"spec": {"tolerations": {"key": "a"}}}, "spec.tolerations: {'key': 'a'} is of the wrong kind"),
+        ({"spec": {"nodeSelector": {"pool": True}}}, "spec.nodeSelector.pool: True is of the wrong kind"),
+        ({"spec": {"nodeSelector": ["a"]}}, "not a Pod by Kubernetes' schema"),
+        (base(env=[{"value": "1"}]), "schema: Invalid value for `name`, must not be `None`"),
+        ({"spec": "x"}, "schema: Invalid value for `containers`"),
+    ],
+)
+def test_what_the_models_drop_or_change_is_named_with_its_path(
+    pod: dict[str, Any], fault: str, template: Template
+) -> None:
+    with pytest.raises(PodTemplateError, match=f"template.yaml: .*{fault}"):
+        read_template(template(pod).pod_template or Path())
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        base(resources={"limits": {"cpu": 0.5, "memory": "8Gi"}}),
+        base(volumeMounts=[{"name": "v", "mountPath": "/v"}]),
+        {"spec": {"volumes": [{"name": "v", "emptyDir": {}}], "terminationGracePeriodSeconds": 5}},
+        {"metadata": {"labels": {"a": 1}, "annotations": {"a/b": "[1]"}}},
+    ],
+)
+def test_what_they_keep_is_taken(pod: dict[str, Any], template: Template) -> None:
+    assert read_template(template(pod).pod_template or Path())

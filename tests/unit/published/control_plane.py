@@ -30,7 +30,7 @@ PAGES_STUDY, NIGHTS = (
     "pages-2026-11-26",
     ("nights-2026-11-22", "nights-2026-11-26"),
 )
-COMMANDS = "scale-2026-11-25"
+COMMANDS = "scale-2026-11-28"
 
 
 def readme() -> Iterator[str]:
@@ -41,18 +41,12 @@ def readme() -> Iterator[str]:
     yield from first_hour()
 
 
-def environments_gb() -> float:
-    return sum(document("first-hour-2026-11-23/times.json")["disk_gb"].values())
-
-
 def first_hour() -> Iterator[str]:
-    hour = document("first-hour-2026-11-23/times.json")
-    yield f"({environments_gb():.1f} GB with PyPI's PyTorch"
-    demo = next(step for step in hour["steps"] if step["step"] == "demo")
-    yield (
-        f"a load of {demo['load_after']:.0f} to {demo['load_before']:.0f} [all of it took {demo['wall_s'] / 60:.0f}"
-        " minutes]"
-    )
+    hour = document("first-hour-2026-11-28/times.json")
+    disk, torch = sum(hour["disk_bytes"]["demo"].values()), hour["disk_bytes"]["torch"]
+    yield f"{disk / 1e9:.1f} GB with a CPU build of PyTorch, {(disk - torch['cpu'] + torch['cuda']) / 1e9:.1f} GB with"
+    minutes = {step["step"]: step["wall_s"] / 60 for step in hour["steps"]}
+    yield f"set-up took {minutes['make setup-demo']:.1f} minutes, the demo {minutes['make demo']:.1f}]"
 
 
 def benchmarks() -> Iterator[str]:

@@ -69,11 +69,6 @@ def page() -> Iterator[str]:
                 f"{first_step_s(recipe, program):.1f}",
                 f"{turn[0]:.3f}, {turn[-1]:.3f}",
             )
-    yield f"QLoRA 8 x 512 is {ratio('qlora', 'unsloth'):.2f} times as fast as Unsloth and"
-    yield f"{ratio('qlora', 'trl-without-liger'):.2f} times as fast as TRL"
-    yield f"LoRA 8 x 2048 {ratio('lora', 'unsloth'):.2f} and {ratio('lora', 'trl'):.2f} times"
-    less_pct = [100 * (1 - peak_gb(recipe, "unsloth") / peak_gb(recipe, "tuned")) for recipe in JOBS]
-    yield f"Unsloth needed {each(less_pct, '.0f')} % less memory"
     yield f"{tokens_per_step('lora'):,} tokens {mlp_matrix_gb('lora'):.1f} GB of the {above_unsloth_gb('lora'):.1f} GB"
     yield f"{mlp_matrix_gb('qlora'):.1f} GB and the unpacked 4-bit weights {unpacked_gb():.1f} GB"
     yield f"of {above_unsloth_gb('qlora'):.1f} GB"

@@ -23,7 +23,6 @@ JOBS = {
     "tier A full 1 x 2048": "tier-a-full-1x2048",
     "tier B full 4 x 2048": "tier-b-full-4x2048",
 }
-LARGE = {"QLoRA 8 x 512": "qlora-8x512", "LoRA 8 x 2048": "lora-8x2048", "full 8 x 2048": "full-8x2048"}
 # Run below the folder -> job, GPU, GiB that torch may take, and what is checkpointed.
 LIMITED = {
     "h100/lora-8x2048-auto": ("LoRA 8 x 2048", "H100", 79.18, "nothing"),
@@ -45,19 +44,7 @@ def page() -> Iterator[str]:
     by_turns = turns()
     for job, name in JOBS.items():
         ours, loops = by_turns.get((name, "tuned")), by_turns.get((name, "loop"))
-        yield row(
-            job,
-            f"{tokens_per_s(run(name)):,.0f}",
-            f"{mfu_pct(run(name)):.1f} %",
-            f"{peak_gb(run(name)):.1f}",
-            each(ours, ",.0f") if ours else "",
-            each(loops, ",.0f") if loops else "",
-            f"{statistics.fmean(ours) / statistics.fmean(loops):.2f}" if ours and loops else "",
-        )
-    for job, name in LARGE.items():
-        mfu, peak = f"{mfu_pct(run(name)):.1f} %", f"{peak_gb(run(name)):.1f}"
-        yield row(job, f"{tokens_per_s(run(name)):,.0f}", mfu, peak, f"[26 November](../results/{TODAY}/README.md)")
-    yield f"{tokens_per_s(run('gpt2-full-8x1024')):,.0f} tokens/s with GPT-2, full, 8 x 1024"
+        yield row(job, each(ours, ",.0f") if ours else "", each(loops, ",.0f") if loops else "")
     yield f"{MODELS['gpt2'].vocab_size:,} columns"
     yield f"{peak_gb(run('lora-8x2048')):.1f} and {peak_gb(run('qlora-8x512')):.1f} GB"
     yield from smaller_gpus()

@@ -104,7 +104,6 @@ def presets() -> Iterator[str]:
             f"{statistics.fmean(map(mfu_pct, tuned)):.1f} %",
             f"{peak_gb(tuned[0]):.1f}",
         )
-    yield f"on one GPU is {ratio_of_means(preset_runs(3, 'tuned'), preset_runs(3, 'users')):.1f} times as fast."
 
 
 PROFILED = {
@@ -146,11 +145,6 @@ def other_jobs() -> Iterator[str]:
             f"{peak_gb(folders[0]):.1f}",
             measured_on(day, name.split("/")[0]),
         )
-    four = f"{SECOND}/results/full-fsdp-8x2048-acc8"
-    yield f"reaches {mfu_pct(small.run('full-8x2048')):.1f} % MFU on one GPU and {mfu_pct(four):.1f} % on four with"
-    attention = second_round(PROFILED["LoRA 8 x 2048, adapters on q, k, v, o"])
-    lora = mfu_pct(small.run("lora-8x2048"))
-    yield f"reaches {lora:.1f} %, or {attention['mfu_pct']:.1f} % with adapters on q, k, v, o"
 
 
 ON_FOUR = {
@@ -181,21 +175,16 @@ def on_four(folder: str) -> tuple[str, ...]:
 def graphs_in_gangs() -> Iterator[str]:
     alone = [f"{GRAPHS}/one-gpu-1-gpus-{turn}" for turn in (1, 2)]
     yield row("one GPU", each(map(tokens_per_s, alone), ",.0f"), "", "")
-    shares = {}
     for strategy in ("ddp", "fsdp"):
         for how, name in (("launched kernel by kernel", f"{strategy}-before"), ("as a graph", strategy)):
             gang = [f"{GRAPHS}/{name}-2-gpus-{turn}" for turn in (1, 2)]
-            shares[name] = [100 * tokens_per_s(folder) / sum(map(tokens_per_s, alone)) for folder in gang]
+            shares = [100 * tokens_per_s(folder) / sum(map(tokens_per_s, alone)) for folder in gang]
             yield row(
                 f"{strategy}, {how}",
                 each(map(tokens_per_s, gang), ",.0f"),
-                f"{each(shares[name], '.1f')} %",
+                f"{each(shares, '.1f')} %",
                 f"{each(map(exposed_pct, gang), '.1f')} %",
             )
-    now, before = (f"{each(shares[name], '.1f')} %" for name in ("ddp", "ddp-before"))
-    yield f"makes {now} of twice one GPU under ddp"
-    yield f"{each(shares['fsdp'], '.1f')} % under fsdp, since whole steps are CUDA graphs"
-    yield f"launched kernel by kernel {before} and {each(shares['fsdp-before'], '.1f')} %."
 
 
 def against_the_trainer() -> Iterator[str]:
@@ -222,7 +211,6 @@ def ahead_of_the_trainer_pct(name: str) -> tuple[float, float]:
 
 
 def float8() -> Iterator[str]:
-    ratios = {}
     jobs = {
         "full, 1 GPU": f"{FLOAT8}/{{}}-1-gpus",
         "full, 2 GPUs, fsdp": f"{FLOAT8}/{{}}-2-gpus",
@@ -230,20 +218,17 @@ def float8() -> Iterator[str]:
     }
     for job, name in jobs.items():
         bf16, fp8 = ([f"{name.format(precision)}-{turn}" for turn in (1, 2)] for precision in ("bf16", "fp8"))
-        ratios[job] = ratio_of_means(fp8, bf16)
         yield row(
             job,
             each(map(tokens_per_s, bf16), ",.0f"),
             each(map(tokens_per_s, fp8), ",.0f"),
-            f"{ratios[job]:.2f}",
+            f"{ratio_of_means(fp8, bf16):.2f}",
             f"{each(map(mfu_pct, fp8), '.1f')} %",
             f"{each((mfu_pct(folder) * FP8_TO_BF16 for folder in fp8), '.1f')} %",
             each(map(peak_gb, (bf16[0], fp8[0])), ".1f"),
         )
         for pair in (bf16, fp8):
             assert max(map(tokens_per_s, pair)) / min(map(tokens_per_s, pair)) < 1.005
-    one, two, lora = (f"{ratio:.2f}" for ratio in ratios.values())
-    yield f"full training {one} times as fast as bf16 on one GPU, {two} times on two, and LoRA {lora} times on one."
     yield "Runs of one kind differ by 0.5 % at most."
     mlp = {name: statistics.median(turns) for name, turns in document(f"{FLOAT8}/layer.json")["mlp_ms"].items()}
     faster = {name: f"{mlp['bf16'] / ms:.2f}" for name, ms in mlp.items()}

@@ -31,13 +31,6 @@ def page() -> Iterator[str]:
         others = [phases_s("launch", "build", "probe"), phases_s("import"), phases_s("warmup"), phases_s("compile")]
         cells = (both(when, cache, seconds) for seconds in [first_step_s, *others])
         yield row(f"{labels[cache]}, {when}", *cells)
-    firsts = {of: both(*of, first_step_s) for of in RUNS}
-    for cache, form in (
-        ("cold", "{} s with nothing cached (before: {} s)"),
-        ("warm", "{} s with compiled code cached"),
-    ):
-        yield form.format(firsts[TODAY, cache], firsts[BEFORE, cache])
-    yield f"(before: {firsts[BEFORE, 'warm']} s)"
     yield f"on torch 2.11 compiled {compiled('cold')[0]} graphs where 3 are enough"
 
 

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import csv
 import io
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -11,7 +10,7 @@ from bench_image.contract.options import Strategy
 from bench_image.contract.result import Chosen
 from tests.builders import campaigns, make_cpu_result, make_failed, make_result
 from trainbench.planning.skipped import Skipped
-from trainbench.reporting.data_files import ROWS_AT_ONCE, metrics_csv
+from trainbench.reporting.data_files import metrics_csv
 from trainbench.results.campaign import Campaign
 
 GUIDE_COLUMNS = (
@@ -21,7 +20,7 @@ GUIDE_COLUMNS = (
 
 
 def written(campaign: Campaign) -> str:
-    return "".join(metrics_csv(campaign))
+    return metrics_csv(campaign)
 
 
 def rows(text: str) -> list[dict[str, str]]:
@@ -81,27 +80,6 @@ def test_rows_of_equal_work_share_their_fingerprint() -> None:
     assert len({r["work_fingerprint"] for r in actual if r["status"] == "ok"}) == 3
 
 
-def test_no_more_rows_are_held_than_are_written_at_once() -> None:
-    class Row(dict[str, int]):
-        __hash__ = object.__hash__  # type: ignore[assignment]  # for the set
-
-    most, alive = 0, weakref.WeakSet[Row]()
-
-    class Rows:
-        def __iter__(self) -> Iterator[Row]:
-            nonlocal most
-            for number in range(5 * ROWS_AT_ONCE):
-                row = Row(world_size=number)
-                alive.add(row)
-                most = max(most, len(alive))
-                yield row
-
-    text = "".join(metrics_csv(campaigns.healthy(), Rows()))
-
-    assert len(text.splitlines()) == 1 + 5 * ROWS_AT_ONCE
-    assert most <= 2 * ROWS_AT_ONCE
-
-
 def test_what_was_skipped_is_a_row_for_each_node_with_the_reason() -> None:
     skipped = Skipped(
         what="strategy zero3 on a and b",
@@ -116,7 +94,7 @@ def test_what_was_skipped_is_a_row_for_each_node_with_the_reason() -> None:
         ("a", "zero3", "skipped", "needs 4 GPUs"),
         ("b", "zero3", "skipped", "needs 4 GPUs"),
     ]
-    assert (first["model"], first["world_size"], first["tokens_per_sec"]) == ("mistral-7b", "4", "")
+    assert (first["world_size"], first["tokens_per_sec"]) == ("4", "")
     assert (whole["strategy"], whole["status"], whole["node"]) == ("all", "skipped", "")
 
 
@@ -150,7 +128,7 @@ def test_a_configuration_has_its_name_and_what_did_not_run_claims_no_settings() 
 
     assert by_label["seq 512"]["seq_len"] == "512"
     plain = by_label["QLoRA plain"]
-    assert (plain["status"], plain["model"], plain["recipe"], plain["seq_len"]) == ("skipped", "mistral-7b", "", "")
+    assert (plain["status"], plain["recipe"], plain["seq_len"]) == ("skipped", "", "")
     # in a survey it has its own
     (row,) = [row for row in rows(written(campaigns.survey())) if row["status"] == "skipped" and row["label"]]
 

@@ -57,10 +57,6 @@ def test_findings_of_one_kind_are_folded_as_on_the_page() -> None:
     assert page.index("<details>") < page.index("<td>run-1</td>") < page.index("</details>")
 
 
-def test_absent_plots_are_explained() -> None:
-    assert "only 1 GPU per run was measured, a curve needs two sizes." in benchmark_report(campaigns.healthy())
-
-
 def test_an_accepted_baseline_stands_in_the_section_about_the_past() -> None:
     at = datetime(2026, 11, 20, 2, tzinfo=UTC)
     accepted = Baseline(id=1, node=None, fingerprint=None, since=at, who="ada", why="new *driver*", accepted_at=at)

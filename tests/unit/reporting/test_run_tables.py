@@ -26,23 +26,13 @@ def test_what_was_chosen_stands_once_with_its_nodes_and_reason() -> None:
     ]
 
 
-def test_one_group_shows_all_of_its_settings() -> None:
-    (table,) = run_tables.work(campaigns.make_campaign([make_result("node-1"), make_result("node-2")]))
+def test_a_setting_has_every_value_of_the_groups() -> None:
+    runs = [make_result(), make_result(strategy="ddp", gpus_per_node=2), make_result(seq_length=1024)]
+    table = run_tables.work(campaigns.make_campaign(runs))
 
     settings = {row.texts[0]: row.texts[1] for row in table.rows}
     assert (settings["micro_batch_size"], settings["model"], settings["dimensions"]) == ("8", "mistral-7b", "null")
-
-
-def test_several_groups_show_what_they_share_and_what_differs() -> None:
-    runs = [make_result(), make_result(strategy="ddp", gpus_per_node=2), make_result(seq_length=1024)]
-    shared, differing = run_tables.work(campaigns.make_campaign(runs))
-
-    assert differing.names == ("group", "seq_length", "strategy", "gpus_per_node")
-    assert [row.texts[1:] for row in differing.rows] == [
-        ("512", "single", "1"), ("512", "ddp", "2"), ("1024", "single", "1"),
-    ]  # fmt: skip
-    assert "seq_length" not in {row.texts[0] for row in shared.rows}
-    assert ("model", "mistral-7b") in {row.texts for row in shared.rows}
+    assert (settings["seq_length"], settings["strategy"]) == ("512; 1024", "single; ddp")
 
 
 def test_communication_is_a_column_where_there_was_any() -> None:

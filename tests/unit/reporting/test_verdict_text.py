@@ -6,7 +6,7 @@ from trainbench.core.states import word
 from trainbench.core.tables import Tone
 from trainbench.core.verdicts import DRILL_UNDETECTED, NO_FIGURE, State, Why
 from trainbench.params.campaign_kind import CampaignKind
-from trainbench.reporting import recommendations, verdict_text, work_names
+from trainbench.reporting import verdict_text, work_names
 
 
 def test_the_verdict_in_one_sentence() -> None:
@@ -129,7 +129,6 @@ def test_strategies_on_one_node_are_no_node_check() -> None:
     assert verdict_text.verdict(campaign) == (
         "One run each: too few to rank, so nothing is recommended: plan 2 rounds or more. 9 of 9 runs gave a figure."
     )
-    assert verdict_text.recommended(campaign) == recommendations.lines(campaign)
     assert verdict_text.shown_groups(campaign) == ()
     assert verdict_text.lone_line(campaign) == (
         "9 groups of equal runs had one node only (node-1): no peer to compare it with."
@@ -143,7 +142,6 @@ def test_one_strategy_on_one_node_recommends_nothing() -> None:
     assert verdict_text.verdict(alone) == (
         "Nodes were not compared: each work ran on one node only. 2 of 2 runs gave a figure."
     )
-    assert verdict_text.recommended(alone) == verdict_text.recommended(campaigns.healthy()) == ()
 
 
 def test_the_name_of_a_group_says_what_was_chosen() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from tests.builders import STARTED_AT, make_failed, make_result
 from tests.kube.after_fault import after_fault
 from trainbench.prices.run_cost import RunCost
 from trainbench.results import artefacts
-from trainbench.results.artefacts import Shelf, Store, open_store
+from trainbench.results.artefacts import Store, open_store
 from trainbench.results.campaign import Campaign
 from trainbench.results.store_files import StoreError
 
@@ -264,16 +263,3 @@ def test_airflows_own_paths_are_a_root_too(tmp_path: Path) -> None:
     address = store.write_result(make_result())
     assert Path(address).is_relative_to(tmp_path)
     assert store.read_results("campaign-1").results == (make_result(),)
-
-
-def test_a_file_whose_pieces_break_off_leaves_the_old_one(store: Store) -> None:
-    def broken() -> Iterator[bytes]:
-        yield b"half of "
-        raise ValueError("a defect")
-
-    store.write_summary("campaign-1", {"metrics.csv": "old"})
-    with pytest.raises(ValueError, match="a defect"):
-        store.write_summary("campaign-1", {"metrics.csv": broken()})
-
-    assert store.read_summary_head("campaign-1", "metrics.csv", 100) == b"old"
-    assert store.usage(Shelf.CAMPAIGNS, "campaign-1").num_files == 1

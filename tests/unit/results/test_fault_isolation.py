@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -212,21 +211,6 @@ def test_a_result_that_judging_fails_for_is_a_failed_run_and_its_peers_are_judge
     assert "Traceback" in caplog.text
 
 
-def test_where_judging_fails_for_all_of_them_together_nobody_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = judge.by_group
-
-    def broken(results: Any, *rest: Any, **named: Any) -> Any:
-        if sum(bool(result.performance.samples_per_second) for result in results) > 1:
-            raise KeyError("pair")
-        return real(results, *rest, **named)
-
-    monkeypatch.setattr(judge, "by_group", broken)
-    campaign = night(documents())
-
-    assert {node.why for node in campaign.nodes} == {Why.FAILED}
-    assert {node.node for node in campaign.nodes} == set(NODES)
-
-
 def test_what_fails_without_any_result_is_nobodys_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any, **__: Any) -> Any:
         raise ValueError("a defect of ours")
@@ -258,27 +242,6 @@ def test_a_file_that_cannot_be_written_is_reported_in_the_others(
     assert lost in whole - set(files)
     assert "RuntimeError: a defect" in Path(files["BENCHMARK_REPORT.md"]).read_text()
     assert [alarm.category for alarm in store.read_campaign("campaign-1").alarms] == [PART_FAILED]
-
-
-def test_a_run_whose_figures_cannot_be_computed_costs_no_other_run_its_row(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    campaign, store = night(documents()), open_store(str(tmp_path))
-    broken, *others = (result.spec.identity.run_id for result in campaign.results)
-    compute = data_files.run_values
-
-    def values(result: RunResult, *rest: Any) -> Any:
-        if result.spec.identity.run_id == broken:
-            raise RuntimeError("a defect")
-        return compute(result, *rest)
-
-    monkeypatch.setattr(data_files, "run_values", values)
-    files = report(campaign, store)
-
-    assert [row["run_id"] for row in csv.DictReader(Path(files["metrics.csv"]).read_text().splitlines())] == others
-    assert [row["run_id"] for row in json.loads(Path(files["report.json"]).read_text())["runs"]] == others
-    (alarm,) = store.read_campaign("campaign-1").alarms
-    assert (alarm.category, alarm.subject) == (PART_FAILED, broken)
 
 
 def test_a_source_of_findings_that_fails_costs_its_own_findings_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import random
 import re
-import statistics
 from statistics import NormalDist
 
+import numpy
 import pytest
 
 import detection
@@ -44,15 +43,13 @@ def test_the_page_says_how_often_a_node_just_beyond_the_limit_is_beyond_it() -> 
 
 
 def _beyond_5_pct(noise: float, nights: int = 50_000) -> float:
-    draw = random.Random(1)
-    beyond = 0
-    for _ in range(nights):
-        nodes = [draw.gauss(0, 0.004) + (math.log(0.945) if node == 0 else 0.0) for node in range(4)]
-        first, *again = ([node + draw.gauss(0, noise) for node in nodes] for _ in range(3))
-        changes = [statistics.median(run - before for run, before in zip(r[1:], first[1:], strict=True)) for r in again]
-        own = [first[0], *(run[0] - change for run, change in zip(again, changes, strict=True))]
-        beyond += statistics.fmean(own) - statistics.median(first[1:]) < math.log(0.95)
-    return beyond / nights
+    draw = numpy.random.default_rng(1)
+    nodes = draw.normal(0, 0.004, (nights, 4)) + numpy.array([math.log(0.945), 0, 0, 0])
+    first, *again = nodes + draw.normal(0, noise, (3, nights, 4))
+    changes = [numpy.median((run - first)[:, 1:], axis=1) for run in again]
+    own = [first[:, 0], *(run[:, 0] - change for run, change in zip(again, changes, strict=True))]
+    beyond = numpy.mean(own, axis=0) - numpy.median(first[:, 1:], axis=1) < math.log(0.95)
+    return float(beyond.mean())
 
 
 def test_the_page_says_how_often_a_step_is_beyond_limit_and_chance() -> None:

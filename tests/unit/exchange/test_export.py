@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench_image.contract.frozen import ContractError
+from bench_image.contract.parse import parse_result
 from bench_image.contract.result import Chosen, RunResult
 from bench_image.contract.work import DiskData
 from tests.builders import make_cpu_result, make_failed, make_result
 from tests.builders.commands import document as document_of
 from tests.builders.commands import trainbench
 from tests.conftest import GOLDEN_DIR, Golden
-from tests.unit.exchange.test_foreign_files import changed
-from trainbench.exchange.export import (
-    MAX_SUBMISSION_BYTES,
-    SubmissionError,
-    anonymised,
-    parse_submission,
-    submission,
-)
+from tests.unit.exchange.test_foreign_files import OLD, changed
+from trainbench.exchange.export import ExportError, anonymised, file_name, imported_result, markdown, published
+from trainbench.exchange.result_files import ForeignFileError
 from trainbench.results.artefacts import open_store
 
-AT = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 NODE = "gpu-secret-7.corp.example"
 
 
@@ -52,23 +47,14 @@ def named() -> RunResult:
     return made.model_copy(update={"missing": made.missing | {"cost": f"asked by {NODE}, GPU-{NODE}-0"}})
 
 
-def document(result: RunResult | None = None) -> dict[str, Any]:
-    content = submission(result or make_result(), AT)
-    data: dict[str, Any] = content.model_dump(mode="json")
-    return data
-
-
 def test_the_published_text(golden: Golden, home: Path) -> None:
     (home / "result.json").write_text(make_result().model_dump_json())
     done = trainbench("export", "result.json", "--output", "out", "--json")
     assert done.exit_code == 0, done.stderr
     json_file, md_file = map(Path, document_of(done)["files"])
     assert json_file.name == "nvidia-h200-x1-mistral-7b-qlora-8x512-2026-11-21.json"
-    golden("submission.md", md_file.read_text())
-    content = parse_submission(json_file.read_bytes())
-    assert content.summary["gpu_memory_gb"] == 150.0
-    assert content.summary["total_parameters"] == 7_261_655_040
-    assert content.is_anonymised
+    golden("published.md", md_file.read_text())
+    assert parse_result(json_file.read_bytes()) == anonymised(published(make_result()))
 
 
 def test_no_name_goes_out(home: Path) -> None:
@@ -105,12 +91,12 @@ def test_the_nodes_of_a_gang_are_numbered_by_rank() -> None:
 
 
 def test_a_price_is_not_published() -> None:
-    assert document()["result"]["cost"]["usd_per_gpu_hour"] is None
+    assert published(make_result()).cost.usd_per_gpu_hour is None
 
 
 def test_a_cpu_run_is_named_as_one() -> None:
-    content = submission(make_cpu_result(), AT)
-    assert (content.summary["gpu"], content.summary["num_gpus"]) == (None, 0)
+    assert file_name(make_cpu_result()).startswith("cpu-x0-")
+    assert " on the CPU\n" in markdown(make_cpu_result(), "cpu.json", with_names=True)
 
 
 @pytest.mark.parametrize(
@@ -121,8 +107,10 @@ def test_a_cpu_run_is_named_as_one() -> None:
     ],
 )
 def test_a_failed_run_and_a_drill_are_not_published(result: RunResult, message: str) -> None:
-    with pytest.raises(SubmissionError, match=message):
-        submission(result, AT)
+    with pytest.raises(ExportError, match=message):
+        published(result)
+    with pytest.raises(ExportError, match=message):
+        imported_result(result.model_dump_json().encode())
 
 
 def test_of_several_runs_one_must_be_chosen(home: Path) -> None:
@@ -157,8 +145,8 @@ def test_an_encoder_decoder_run_in_its_own_format(home: Path) -> None:
 
 def test_what_was_exported_can_be_imported_compared_and_reported(home: Path) -> None:
     """Twice the same document is one campaign."""
-    (home / "a.json").write_text(json.dumps(document(named())))
-    (home / "b.json").write_text(json.dumps(document(named())))
+    (home / "a.json").write_text(named().model_dump_json())
+    (home / "b.json").write_text(named().model_dump_json())
     done = trainbench("import", "a.json", "b.json", "--json")
     assert done.exit_code == 0, done.stderr
     (campaign_id,) = set(document_of(done)["campaigns"].values())
@@ -169,7 +157,7 @@ def test_what_was_exported_can_be_imported_compared_and_reported(home: Path) -> 
 
 
 def test_a_bad_file_is_reported_and_the_others_are_taken(home: Path) -> None:
-    (home / "good.json").write_text(json.dumps(document()))
+    (home / "good.json").write_text(make_result().model_dump_json())
     (home / "bad.json").write_text("{")
     done = trainbench("import", "bad.json", "good.json", "missing.json")
     assert done.exit_code == 1
@@ -178,45 +166,35 @@ def test_a_bad_file_is_reported_and_the_others_are_taken(home: Path) -> None:
     assert len(open_store().campaign_ids()) == 1
 
 
+def test_a_document_of_version_0_1_0_is_imported_too() -> None:
+    """It holds the result beside a summary, which nothing reads."""
+    result = published(make_result()).model_dump(mode="json")
+    document = {"format": "trainbench-submission", "format_version": 1, "summary": {}, "result": result}
+    assert imported_result(json.dumps(document).encode()) == imported_result(json.dumps(result).encode())
+
+
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("format", "other", "no submission"),
-        ("format_version", 2, "format_version is 2; this version reads 1"),
-        ("result.schema_version", 9, "schema_version 9"),
-        ("result.spec.identity.run_id", "../../../etc/passwd", "run_id"),
-        ("result.spec.identity.campaign_id", "/absolute", "campaign_id"),
-        ("result.spec.identity.node", "<script>", "node"),
-        ("result.performance.samples_per_second", -5.0, "samples_per_second: Input should be"),
-        ("result.finished_at", "2020-01-01T00:00:00Z", "lies before started_at"),
-        ("summary.samples_per_second", 999.0, "its summary is not that of its result: samples_per_second is 999.0"),
-        ("summary.gpu", "<b>H900</b>", "its summary is not that of its result: gpu"),
-        ("repeat_with", ["x"] * 11, "repeat_with"),
+        ("schema_version", 9, "schema_version 9"),
+        ("spec.identity.run_id", "../../../etc/passwd", "run_id"),
+        ("spec.identity.campaign_id", "/absolute", "campaign_id"),
+        ("spec.identity.node", "<script>", "node"),
+        ("performance.samples_per_second", -5.0, "samples_per_second: Input should be"),
+        ("finished_at", "2020-01-01T00:00:00Z", "lies before started_at"),
         ("extra", 1, "extra"),
+        ("metadata", {}, "no file of benchmark.py"),
     ],
 )
 def test_what_is_not_sound_is_refused_by_name(path: str, value: Any, message: str) -> None:
-    with pytest.raises(SubmissionError) as caught:
-        parse_submission(json.dumps(changed(document(), path, value)).encode())
+    with pytest.raises((ForeignFileError, ContractError)) as caught:
+        imported_result(json.dumps(changed(make_result().model_dump(mode="json"), path, value)).encode())
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "no JSON"),
-        (b"[]", "no submission"),
-        (b"\xff\x00", "no JSON"),
-        (b"[" * 200_000, "no JSON"),
-        (b" " * (MAX_SUBMISSION_BYTES + 1), "larger than the"),
-        (json.dumps(document()).replace(": 9.5,", ": NaN,").encode(), "no JSON (truncated?): expected value"),
-        (json.dumps(document()).replace(": 9.5,", ": 1e999,").encode(), "not JSON (truncated?): expected value"),
-    ],
-)
-def test_what_is_no_document_is_refused(content: bytes, message: str) -> None:
-    with pytest.raises(SubmissionError) as caught:
-        parse_submission(content)
-    assert message in str(caught.value)
+def test_a_result_of_another_program_is_not_imported() -> None:
+    with pytest.raises(ForeignFileError, match=r"no result of trainbench; .* `compare` reads this file"):
+        imported_result(json.dumps(OLD).encode())
 
 
 def test_the_template_for_a_published_result_names_the_command_that_makes_it(
