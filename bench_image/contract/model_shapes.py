@@ -273,8 +273,7 @@ class ConfiguredShape(_Shape):
 
 
 ModelShape = Annotated[
-    DecoderShape | MixtralShape | Gpt2Shape | EncoderDecoderShape | ConfiguredShape,
-    Field(discriminator="family"),
+    DecoderShape | MixtralShape | Gpt2Shape | EncoderDecoderShape | ConfiguredShape, Field(discriminator="family")
 ]
 
 

@@ -19,13 +19,7 @@ from pydantic import (
 
 from bench_image.contract.fingerprint import Part
 from bench_image.contract.frozen import ContractError, Frozen
-from bench_image.contract.model_shapes import (
-    MODELS,
-    SAME_SHAPE,
-    ModelShape,
-    known_name,
-    shape_of,
-)
+from bench_image.contract.model_shapes import MODELS, SAME_SHAPE, ModelShape, known_name, shape_of
 from bench_image.contract.options import (
     FLOAT8_MULTIPLE,
     WIDE,
@@ -75,11 +69,7 @@ class Device(StrEnum):
 
 # The values of a preset for fields that a job leaves empty.
 PRESET_SETTINGS: Mapping[Preset, Mapping[str, Any]] = {
-    Preset.AS_USERS_RUN: {
-        "optimizer": Optimizer.PAGED_ADAMW_8BIT,
-        "gradient_checkpointing": True,
-        "compile": False,
-    },
+    Preset.AS_USERS_RUN: {"optimizer": Optimizer.PAGED_ADAMW_8BIT, "gradient_checkpointing": True, "compile": False},
     Preset.TUNED: {"optimizer": Optimizer.ADAMW_TORCH, "gradient_checkpointing": AUTO, "compile": True},
 }
 

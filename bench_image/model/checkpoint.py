@@ -11,12 +11,7 @@ from pydantic import TypeAdapter
 
 from bench_image.contract.decoder_config import decoder_config
 from bench_image.contract.frozen import ContractError
-from bench_image.contract.model_shapes import (
-    ConfiguredShape,
-    EncoderDecoderShape,
-    Gpt2Shape,
-    ModelShape,
-)
+from bench_image.contract.model_shapes import ConfiguredShape, EncoderDecoderShape, Gpt2Shape, ModelShape
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.weights import hub_id
 from bench_image.model.init_weights import WeightSource

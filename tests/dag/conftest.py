@@ -103,8 +103,8 @@ def states(dag_run: Any) -> dict[str, list[str]]:
     return by_task
 
 
-def tasks_of(campaign: Any, dag_run: Any) -> set[tuple[str, int] | None]:
-    """Task and map index of each run, as a run's page finds them; None: not found."""
+def tasks_of(campaign: Any, dag_run: Any) -> set[Any]:
+    """The address of the task of each run below its DAG run, as a run's page finds it; None: not found."""
     from trainbench.pages.web.run_routes import task_of
 
     return {

@@ -99,7 +99,7 @@ def test_a_diagnosis_runs_in_turn_and_an_oom_is_a_row(dagbag: Any, store: Any) -
         for round_ in (1, 2)
         for name in ("baseline", "fp16", "checkpointing off")
     )
-    assert tasks_of(campaign, dag_run) == {("benchmark", index) for index in range(6)}
+    assert tasks_of(campaign, dag_run) == {("benchmark", "mapped", index) for index in range(6)}
     assert campaign.campaign_kind is CampaignKind.CONFIGURATIONS
     assert [campaign.labels[r.spec.identity.group_id] for r in campaign.results] == [
         "baseline",

@@ -89,7 +89,7 @@ def test_a_healthy_fleet_is_green_and_publishes_everything(dagbag: Any, store: A
 
     assert dag_run.state == "success"
     assert labels == {f"{node} / independent · round {round_}" for node in nodes for round_ in (1, 2)}
-    assert tasks_of(campaign, dag_run) == {("benchmark", index) for index in range(8)}
+    assert tasks_of(campaign, dag_run) == {("benchmark", "mapped", index) for index in range(8)}
     assert sizes == {("auto", 8)}
     assert "notify" not in states(dag_run)  # no channel is configured
     assert [node.why for node in campaign.nodes] == [Why.WELL] * 4

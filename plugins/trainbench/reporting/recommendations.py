@@ -124,11 +124,14 @@ def _against_base(larger: ScalingPoint, among: Sequence[ScalingPoint]) -> str:
 
 
 def advice(of_work: Sequence[ScalingPoint]) -> Iterator[str]:
-    """Sentences on the choice by cost, by deadline, and on the size at which more GPUs stop paying."""
-    chosen = worth_choosing(of_work, SAMPLES)
+    """Sentences on the choice by cost and by deadline, and on when more GPUs stop paying: of repeated runs."""
+    repeated = [point for point in of_work if len(point.entry.results) > 1]
+    if len(repeated) < 2:
+        yield f"{too_few(all_are=not repeated).capitalize()}, so no size is advised: plan 2 rounds or more."
+        yield _left_out(of_work)
+        return
+    chosen = worth_choosing(repeated, SAMPLES)
     fastest, cheapest = chosen[0], chosen[-1]
-    if all(len(point.entry.results) == 1 for point in of_work):
-        yield f"{too_few(all_are=True).capitalize()}; single runs measured this."
     yield f"By cost: {cheapest.entry.name}, {_price(cheapest)} for {SAMPLES:,} samples in {_time(cheapest)}."
     if len(chosen) == 1:
         yield "It is also the fastest: no measured size beats it in time or in cost."
@@ -140,7 +143,7 @@ def advice(of_work: Sequence[ScalingPoint]) -> Iterator[str]:
         deadlines = "; ".join(f"from {_time(point)} on {point.entry.name} ({_price(point)})" for point in shown)
         yield f"By deadline: {deadlines}. Nothing measured is faster than {_time(fastest)}."
     for one in chosen:
-        if level := level_with(one.entry, [point.entry for point in of_work if point.gpus == one.gpus]):
+        if level := level_with(one.entry, [point.entry for point in repeated if point.gpus == one.gpus]):
             names = listing(entry.strategy.value for entry in level)
             yield f"{names} would do as well as {one.entry.name}: the difference lies within the noise."
     if len(chosen) == 1:
@@ -151,10 +154,14 @@ def advice(of_work: Sequence[ScalingPoint]) -> Iterator[str]:
             sooner = _from(crossover_time_samples(small, large), crossover_time_samples(large, small), "sooner")
             cheaper = _from(crossover_cost_samples(small, large), crossover_cost_samples(large, small), "cheaper")
             yield f"Start-up counted, {large.entry.name} against {small.entry.name}: {sooner}, {cheaper}."
-    known = sorted((point.gpus, point.startup_s, point.entry.size) for point in chosen if point.startup_s is not None)
-    times = listing(f"{duration(seconds)} on {size}" for _, seconds, size in known)
+    yield _left_out(chosen)
+
+
+def _left_out(shown: Sequence[ScalingPoint]) -> str:
+    known = sorted((point.gpus, point.startup_s, point.entry.size) for point in shown if point.startup_s is not None)
+    times = listing(dict.fromkeys(f"{duration(seconds)} on {size}" for _, seconds, size in known))
     here = f"here it takes {times}" if known else "it is not known here"
-    yield f"Times and costs leave out checkpoints and start-up (launch, import, build, compile); {here}."
+    return f"Times and costs leave out checkpoints and start-up (launch, import, build, compile); {here}."
 
 
 def _what_more_pays(base: ScalingPoint, larger: ScalingPoint) -> str:

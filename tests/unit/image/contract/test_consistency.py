@@ -105,11 +105,7 @@ def test_a_result_whose_rate_its_windows_contradict_is_refused() -> None:
         (("performance", "hfu_pct"), 30.0, "performance.mfu_pct is 38, above hfu_pct, which is 30"),
         (("parameters", "trainable"), 8_000_000_000, "parameters.trainable is 8e+09, above total, which is 7.26"),
         (("memory", "peak_reserved_bytes"), 7 * 10**9, "memory.peak_allocated_bytes is 7.1e+09, above peak_res"),
-        (
-            ("ranks", 0, "peak_allocated_bytes"),
-            8 * 10**9,
-            "memory.peak_allocated_bytes is 7100000000, but rank 0 has",
-        ),
+        (("ranks", 0, "peak_allocated_bytes"), 8 * 10**9, "memory.peak_allocated_bytes is 7100000000, but rank 0 has"),
         (("performance", "step_time", "mean_s"), 0.86, "step_time.mean_s is 0.86, that of step_times_s is 0.842105"),
         (("performance", "step_time", "max_s"), 1.0, "step_time.max_s is 1, that of step_times_s is 0.884211"),
         (("telemetry", "gpus", 0, "sm_clock_min_mhz"), 1980.0, "sm_clock_min_mhz is 1980, above sm_clock_mean_mhz"),

@@ -9,9 +9,7 @@ from bench_image.contract.parse import parse_spec
 from bench_image.contract.spec import Drill, Placement
 from bench_image.contract.work import Lora, Quantisation
 from tests.builders import PARTS, make_spec
-from tests.unit.image.contract.documents import (
-    Document,
-)
+from tests.unit.image.contract.documents import Document
 
 
 def test_the_fingerprint_is_12_hex_digits_of_the_work() -> None:

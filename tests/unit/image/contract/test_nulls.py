@@ -8,13 +8,7 @@ import pytest
 
 from bench_image.contract.frozen import ContractError
 from bench_image.contract.result import SECTIONS
-from tests.unit.image.contract.documents import (
-    NULL_HERE,
-    parse,
-    paths_of,
-    put,
-    result_document,
-)
+from tests.unit.image.contract.documents import NULL_HERE, parse, paths_of, put, result_document
 
 
 def nullable_paths() -> list[tuple[Any, ...]]:

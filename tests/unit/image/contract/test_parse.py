@@ -22,15 +22,7 @@ from bench_image.contract.result_sections import Cost
 from committed import committed
 from tests.builders import make_result
 from tests.conftest import GOLDEN_DIR, Golden
-from tests.unit.image.contract.documents import (
-    SCHEMA_DIR,
-    at,
-    parse,
-    parses,
-    paths_of,
-    put,
-    result_document,
-)
+from tests.unit.image.contract.documents import SCHEMA_DIR, at, parse, parses, paths_of, put, result_document
 
 
 @pytest.mark.parametrize("name", ["run-spec.v1.json", "run-result.v1.json"])
@@ -92,32 +84,6 @@ def test_a_spec_of_another_version_inside_a_result_is_refused() -> None:
 
     with pytest.raises(ContractError, match=r"spec\.schema_version: Input should be 1"):
         parse(document)
-
-
-def test_what_the_golden_result_says() -> None:
-    result = parse_result((GOLDEN_DIR / "result-v1.json").read_bytes())
-
-    assert result.status is Status.OK
-    assert result.spec.placement.world_size == 1
-    assert result.spec.samples_per_step == 8
-    assert result.performance.samples_per_second == pytest.approx(15.976, abs=1e-3)
-    assert result.memory.peak_during_training == pytest.approx(result.memory.peak_allocated_bytes / 1e9)  # type: ignore[operator]
-    assert result.missing["probes.allreduce_bus_gb_per_s"] == "one rank has no peer"
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        ("performance", "samples_per_second"),
-        ("performance", "tokens_per_second"),
-        ("memory", "peak_during_training"),
-        ("cost", "cost_per_1000_samples_usd"),
-    ],
-)
-def test_the_names_that_existing_readers_rely_on(path: tuple[str, str]) -> None:
-    section, name = path
-
-    assert name in result_document()[section]
 
 
 @pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity", "1e999"])
@@ -221,11 +187,6 @@ def test_a_gang_whose_ranks_all_failed_before_they_measured_is_read() -> None:
 def test_a_file_that_windows_saved_is_read() -> None:
     result = make_result()
     assert parse_result(b"\xef\xbb\xbf" + result.model_dump_json().encode()) == result
-
-
-def test_nesting_without_end_is_refused() -> None:
-    with pytest.raises(ContractError):
-        parse_result("[" * 1_000_000)
 
 
 @pytest.mark.parametrize("text", ['{"accuracy": 0.97}', "[]", "7", '"ok"', "null"])

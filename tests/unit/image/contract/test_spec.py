@@ -10,10 +10,7 @@ from bench_image.contract.frozen import ContractError
 from bench_image.contract.options import Strategy
 from bench_image.contract.parse import parse_spec
 from tests.builders import make_spec
-from tests.unit.image.contract.documents import (
-    Document,
-    spec_document,
-)
+from tests.unit.image.contract.documents import Document, spec_document
 
 
 @pytest.mark.parametrize(
