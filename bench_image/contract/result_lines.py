@@ -49,12 +49,12 @@ def is_part(line: str) -> bool:
 class ResultReader:
     """Finds a result in a log that is fed line by line, whatever stands before, between and after its lines.
 
-    Of several results the one that was complete last counts. Holds the parts of as many results as the largest one has
-    parts, about 6 MB, besides one complete text.
+    Of several results, one after the other, the one that was complete last counts.
     """
 
     def __init__(self, lines: Iterable[str] = ()) -> None:
-        self._parts: dict[tuple[str, int], dict[int, str]] = {}  # by checksum and number of parts
+        self._parts: dict[int, str] = {}
+        self._begun: tuple[str, int] | None = None  # its checksum and number of parts
         self._complete: tuple[str, int] | None = None
         self._text = ""
         self._fault = ABSENT
@@ -73,13 +73,13 @@ class ResultReader:
         key = checksum, total
         if key == self._complete:
             return True
-        self._parts[key] = parts = self._parts.pop(key, {})  # the last one is the one that is read
-        parts[number] = part
-        if len(parts) == total:
-            del self._parts[key]  # where it is damaged, all of it must come again
-            self._end(key, "".join(parts[each] for each in range(1, total + 1)))
-        elif sum(map(len, self._parts.values())) > MAX_PARTS:
-            del self._parts[next(iter(self._parts))]
+        if key != self._begun:
+            self._begun, self._parts = key, {}
+        self._parts[number] = part
+        if len(self._parts) == total:
+            encoded = "".join(self._parts[each] for each in range(1, total + 1))
+            self._parts = {}  # where it is damaged, all of it must come again
+            self._end(key, encoded)
         return True
 
     @property
@@ -90,9 +90,9 @@ class ResultReader:
         """The result's text. Raises ResultLinesError."""
         if self.is_complete:
             return self._text
-        if self._parts:
-            (_, total), parts = next(reversed(self._parts.items()))
-            missing = [str(number) for number in range(1, total + 1) if number not in parts]
+        if self._begun and self._parts:
+            total = self._begun[1]
+            missing = [str(number) for number in range(1, total + 1) if number not in self._parts]
             raise ResultLinesError(_missing(missing, total))
         raise ResultLinesError(self._fault)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from trainbench.history.tables import OURS, campaigns, node_verdicts, notices, r
 FLEET_DAYS = 7  # a node that had no verdict in the week before the newest one is not of the fleet
 SPEND_DAYS = 30
 FIGURES = ("samples_per_second", "deviation_pct", "past_deviation_pct", "level_deviation_pct")
+ALL = true()
 NO_VERDICT = NodeState("", State.NOT_CHECKED, Why.STALE)
 
 
@@ -75,62 +76,45 @@ def read_fleet_state(connection: Connection, now: datetime, fresh: timedelta) ->
     newest = select(works.c.at).where(is_judged).order_by(works.c.at.desc()).limit(1)
     judged_at: datetime | None = connection.execute(newest).scalar()
     lately = works.c.at >= (judged_at or now) - timedelta(days=FLEET_DAYS)
+    nodes = nodes_now(connection, None, now, fresh, lately)
+    return FleetState(judged_at, nodes, _spends(connection, now - timedelta(days=SPEND_DAYS)))
+
+
+def nodes_now(
+    connection: Connection,
+    names: Collection[str] | None,
+    now: datetime,
+    fresh: timedelta,
+    lately: ColumnElement[bool],
+    of_works: ColumnElement[bool] = ALL,
+    of_notices: ColumnElement[bool] = ALL,
+) -> tuple[NodeNow, ...]:
+    """These nodes (None: all), absent ones and those with an open notice, in natural order. `lately`, on `works`: where
+    their latest verdicts are; `of_works`: those that count, of any time; `of_notices`, on `notices`: those that count.
+    """
+    is_open = of_notices & notices.c.closed_at.is_(None) & (notices.c.node != "")
+    query = select_notices().where(is_open).order_by(notices.c.opened_at, notices.c.id)
+    open_notices = grouped((notice.node, notice) for notice in map(notice_of, connection.execute(query)))
+    latest, absent = _latest(connection, lately, names), _absent(connection, lately)
     marked = marked_nodes(connection)
-    nodes = tuple(
-        NodeNow(
-            state,
+
+    def node_now(name: str) -> NodeNow:
+        rows, of_node = latest.get(name, ()), open_notices.get(name, ())
+        at = rows[0].at if rows else last_judged(connection, name, of_works)
+        return NodeNow(
+            _state(name, rows, at, of_node, absent.get(name), now, fresh),
             at,
-            num_open,
+            len(of_node),
             works=tuple(
                 WorkFigures(row.group_id, row.gpu_name, *(row._mapping[name] for name in FIGURES))
                 for row in rows
                 if not row.is_drill
             ),
             probe_shares_pct=_probe_shares_pct(rows),
-            is_marked=state.node in marked,
+            is_marked=name in marked,
         )
-        for state, at, num_open, rows in _standing(connection, None, now, fresh, true(), lately, true())
-    )
-    return FleetState(judged_at, nodes, _spends(connection, now - timedelta(days=SPEND_DAYS)))
 
-
-def nodes_now(
-    connection: Connection,
-    names: Collection[str],
-    now: datetime,
-    fresh: timedelta,
-    *,
-    of_works: ColumnElement[bool],
-    lately: ColumnElement[bool],
-    of_notices: ColumnElement[bool],
-) -> tuple[NodeState, ...]:
-    """The states of these nodes, of absent ones and of those with an open notice, in natural order. `of_works`, on
-    `works`: those that count, of any time; `lately`: where their latest verdicts are; `of_notices`, on `notices`: those
-    that count.
-    """
-    return tuple(state for state, *_ in _standing(connection, names, now, fresh, of_works, lately, of_notices))
-
-
-def _standing(
-    connection: Connection,
-    names: Collection[str] | None,
-    now: datetime,
-    fresh: timedelta,
-    of_works: ColumnElement[bool],
-    lately: ColumnElement[bool],
-    of_notices: ColumnElement[bool],
-) -> Iterator[tuple[NodeState, datetime | None, int, Sequence[Row[Any]]]]:
-    """Each node's state, when it was judged last, its number of open notices, and its latest verdicts. `names`: None
-    for all.
-    """
-    is_open = of_notices & notices.c.closed_at.is_(None) & (notices.c.node != "")
-    query = select_notices().where(is_open).order_by(notices.c.opened_at, notices.c.id)
-    open_notices = grouped((notice.node, notice) for notice in map(notice_of, connection.execute(query)))
-    latest, absent = _latest(connection, lately, names), _absent(connection, lately)
-    for name in sorted({*(latest if names is None else names), *open_notices, *absent}, key=natural):
-        rows, of_node = latest.get(name, ()), open_notices.get(name, ())
-        at = rows[0].at if rows else last_judged(connection, name, of_works)
-        yield _state(name, rows, at, of_node, absent.get(name), now, fresh), at, len(of_node), rows
+    return tuple(map(node_now, sorted({*(latest if names is None else names), *open_notices, *absent}, key=natural)))
 
 
 def _state(

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from sqlalchemy import Engine, delete, func, insert, select, true
+from sqlalchemy import Engine, delete, func, insert, select
 
 from bench_image.contract.result import Status
 from trainbench.core.baselines import Baseline
@@ -168,5 +168,4 @@ class History:
         """The states of these nodes now, in natural order; a verdict that is older than `fresh` is stale."""
         lately = works.c.at >= now - fresh
         with transaction(self.engine) as connection:
-            states = nodes_now(connection, nodes, now, fresh, of_works=true(), lately=lately, of_notices=true())
-        return tuple(state for state in states if state.node in nodes)
+            return tuple(node.state for node in nodes_now(connection, nodes, now, fresh, lately) if node.node in nodes)

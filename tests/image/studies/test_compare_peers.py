@@ -86,7 +86,7 @@ for turn in range(job["num_turns"]):
 
 
 def program(name: str, job: Job, folder: Path, *, restarts: bool = False) -> compare_peers.Program:
-    return compare_peers.Program(name, job, folder, site=None, restarts=restarts, limit_s=120)
+    return compare_peers.Program(name, job, folder, site=None, restarts=restarts, limit_s=1200)
 
 
 def test_a_failing_program_leaves_the_others_their_turns_and_each_is_saved(

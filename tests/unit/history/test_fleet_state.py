@@ -118,10 +118,9 @@ def test_a_node_without_a_verdict_for_more_than_a_week_leaves_unless_a_notice_is
 
 def test_named_nodes_stand_as_their_latest_verdict_of_the_time_says(history: History) -> None:
     history.record(night(1, {"node-1": 9.0, "node-2": 10.0}, {"node-1": Why.SLOW}))
-    times = {"of_works": true(), "lately": works.c.at >= ENDED_AT, "of_notices": false()}
     with history.engine.connect() as connection:
-        states = nodes_now(connection, {"node-1"}, ENDED_AT, FRESH, **times)
-    assert [(state.node, state.why) for state in states] == [("node-1", Why.SLOW)]
+        states = nodes_now(connection, {"node-1"}, ENDED_AT, FRESH, works.c.at >= ENDED_AT, of_notices=false())
+    assert [(each.node, each.state.why) for each in states] == [("node-1", Why.SLOW)]
 
 
 def test_of_named_nodes_no_other_verdicts_are_read(history: History) -> None:
@@ -135,9 +134,8 @@ def test_of_named_nodes_no_other_verdicts_are_read(history: History) -> None:
 
     event.listen(history.engine, "before_cursor_execute", keep)
     with history.engine.connect() as connection:
-        scope = {"of_works": true(), "lately": true(), "of_notices": false()}
-        (state,) = nodes_now(connection, {"node-3"}, NIGHT_3, timedelta(days=9), **scope)
-    assert state.why is Why.WELL
+        (node,) = nodes_now(connection, {"node-3"}, NIGHT_3, timedelta(days=9), true(), of_notices=false())
+    assert node.state.why is Why.WELL
     assert ["node-3" in parameters for parameters in read] == [True] * 3
 
 
@@ -149,9 +147,8 @@ def test_a_node_that_its_dag_found_absent_is_absent_there_although_another_dag_j
     history.record(night(2, {"node-2": 10.0}, suite="b"))
     of_dag = works.c.suite != "b"
     with history.engine.connect() as connection:
-        scope = {"of_works": of_dag, "lately": of_dag, "of_notices": false()}
-        states = nodes_now(connection, {"node-1", "node-2"}, ENDED_AT + DAY, FRESH, **scope)
-    assert [(state.node, state.why) for state in states] == [("node-1", Why.WELL), ("node-2", Why.ABSENT)]
+        states = nodes_now(connection, {"node-1", "node-2"}, ENDED_AT + DAY, FRESH, of_dag, of_dag, false())
+    assert [(each.node, each.state.why) for each in states] == [("node-1", Why.WELL), ("node-2", Why.ABSENT)]
 
 
 def test_a_node_is_marked_from_the_night_that_marks_it_until_it_is_freed(history: History) -> None:

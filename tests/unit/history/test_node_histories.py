@@ -41,13 +41,6 @@ def test_the_memory_of_a_process_on_a_cpu_is_not_comparable(history: History) ->
     assert point.memory_gb is None
 
 
-def test_a_node_history_ends_before_the_campaign_that_reads_it(history: History) -> None:
-    for day in (1, 20, 21):
-        history.record(make_night(day, make_result()))
-    points = history.node_records([make_result().effective_spec.fingerprint], "night-20", DAY_1 + timedelta(days=19))
-    assert [point.campaign_id for point in points] == ["night-1"]
-
-
 def test_of_campaigns_that_overlap_the_one_that_began_first_is_the_older(history: History) -> None:
     """Its runs began 29 and 10 minutes before the end of the night, the other's 20."""
     runs = {"a": [make_result(round=1), make_result(round=20)], "b": [make_result(round=10)]}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -277,10 +276,3 @@ def test_what_is_open_for_a_thousand_nodes_is_kept_in_seconds(history: History) 
     for day in (1, 2):
         history.record(night(day, rates, dict.fromkeys(rates, Why.SLOW), findings=()))
     assert len(history.open_notices()) == 1200
-
-
-def test_ends_are_dated_and_named(history: History) -> None:
-    for day, tonight in enumerate((FAILED, FINE), start=1):
-        record(history, day, tonight)
-    (row,) = stored(history, notices)
-    assert (row["closed_at"], row["closed_by_campaign_id"]) == (ENDED_AT + timedelta(days=1), "night-2")

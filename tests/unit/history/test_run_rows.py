@@ -36,12 +36,6 @@ def test_a_failed_run_and_a_run_on_cpu_leave_unknown_numbers_null(history: Histo
     assert (on_cpu["gpu_name"], on_cpu["temperature_mean_c"], on_cpu["is_baseline"]) == (None, None, True)
 
 
-def test_recording_a_campaign_again_replaces_it(history: History) -> None:
-    history.record(make_night(1, make_result("node-1", 9.5), make_result("node-2", 9.4)))
-    history.record(make_night(1, make_result("node-1", 8.0)))
-    assert [(row["node"], row["samples_per_second"]) for row in stored(history, runs)] == [("node-1", 8.0)]
-
-
 def test_of_a_run_that_came_back_twice_the_later_one_is_recorded(history: History) -> None:
     campaign = make_night(1, make_result(samples_per_s=2.0), make_result(samples_per_s=1.0))
     late = campaign.results[0].finished_at + timedelta(minutes=5)

@@ -125,8 +125,3 @@ def test_the_verdict_s_run_is_the_one_in_the_middle() -> None:
     runs = [make_result("node-1", rate, round=i) for i, rate in enumerate((9.0, 11.0, 10.0), start=1)]
     (work,) = works_of(night(1, runs))
     assert work.verdicts["node-1"]["run_id"] == runs[2].spec.identity.run_id
-
-
-def test_a_run_that_came_back_twice_is_counted_once() -> None:
-    (work,) = works_of(night(1, [make_result("node-1", 9.0), make_result("node-1", 9.0)]))
-    assert work.values["num_runs"] == 1

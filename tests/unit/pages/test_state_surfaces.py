@@ -209,19 +209,3 @@ def test_red_stays_red_on_the_pages_until_its_notice_closes(history: History) ->
     assert state_of_node_1(history, ended(30)).why is Why.SLOW
     history.record(night_of(Why.WELL, 5))
     assert overview(history, ended(5)).summary.headline == "All 4 nodes are well."
-
-
-def test_a_single_run_of_six_days_ago_says_nothing_about_today(history: History) -> None:
-    history.record(night_of(Why.WELL))
-    assert overview(history, ended(1)).summary.headline == "All 4 nodes are well."
-    seen = overview(history, ended(7)).summary.headline
-    assert seen == "None of 4 nodes was checked lately: node-1, node-2, node-3 and 1 more."
-
-
-def test_beside_an_acknowledged_node_not_all_are_well(history: History) -> None:
-    history.record(night_of(Why.SLOW))
-    pages = Pages(history.engine, {DAG})
-    History(pages.engine).acknowledge(
-        pages.read(open_notices, Filters()).rows[0].id, "ada", "the fan is ordered", ended(1)
-    )
-    assert overview(history, ended(1)).summary.headline == "1 of 4 nodes is red and acknowledged: node-1; 3 are well."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, case, func, select
@@ -40,14 +39,9 @@ def strategies(connection: Connection, scope: Scope) -> Strategies:
         figures = {each.name: each.combined(getattr(row, each.name) for row in of) for each in STORED}
         sums = {name: sum(getattr(row, name) for row in of) for name in _SUMS}
         about = dict(zip(("is_imported", *_SAME), key, strict=True))
-        made.append(StrategyRow(**about, **sums, **figures, num_campaigns=len(of), place=None))
+        made.append(StrategyRow(**about, **sums, **figures, num_campaigns=len(of)))
         made[-1].noise_pct = half_range_pct(rates) if rates and len(rates) > 1 else None
     made.sort(key=lambda row: (_work(row), -(row.tokens_per_second or 0.0), row.strategy))
-    for _, beside in groupby(made, _work):
-        measured = [row for row in beside if row.is_measured_here]
-        ranked = [row for row in measured if len(measured) == 1 or row.noise_pct is not None]
-        for place, row in enumerate(ranked, start=1):
-            row.place = place
     return Strategies(rows=tuple(made), is_cut=len(rows) == MAX_WORKS)
 
 

@@ -16,7 +16,7 @@ from trainbench.core.grouping import grouped
 from trainbench.core.natural_order import natural
 from trainbench.core.verdicts import State, Why
 from trainbench.history.fleet_state import nodes_now
-from trainbench.history.tables import campaigns, node_verdicts, works
+from trainbench.history.tables import ON_THE_MAP, campaigns, node_verdicts, nodes, works
 from trainbench.pages.reads.comparisons import spent
 from trainbench.pages.reads.filters import Scope
 from trainbench.pages.reads.rows import HeatCell, HeatMap, HeatRow, LastRun, Overview
@@ -27,8 +27,9 @@ SPEND_DAYS = 30
 MAX_DAYS = 92
 NODES_ON_PAGE = 50
 MAX_RED_ROWS = 20_000  # the newest rows decide the order; beyond this limit a node's count is too small
-# The largest is the worst.
-_RANKS = {(state.value, why.value): -rank for rank, (state, why) in enumerate(product(State, Why))}
+WORKS_AT_ONCE = 20
+_STATES = tuple(product(State, Why))  # the worst first
+_RANKS = {(state.value, why.value): -rank for rank, (state, why) in enumerate(_STATES)}
 
 
 def overview(connection: Connection, scope: Scope, today: date, now: datetime, fresh: timedelta) -> Overview:
@@ -41,22 +42,11 @@ def overview(connection: Connection, scope: Scope, today: date, now: datetime, f
     columns = (campaigns.c[name] for name in ("suite", "dag_run_id", "finished_at", "is_drill", "num_red"))
     query = select(*columns).where(ours, of_scope).order_by(campaigns.c.finished_at.desc()).limit(1)
     last_run = connection.execute(query).first()
+    states = nodes_now(connection, judged, now, fresh, lately.works, scope.works_of_any_time, scope.notices)
     return Overview(
         num_nodes=len(judged),
         num_measured=len(measured & judged),
-        states=tuple(
-            state
-            for state in nodes_now(
-                connection,
-                judged,
-                now,
-                fresh,
-                of_works=scope.works_of_any_time,
-                lately=lately.works,
-                of_notices=scope.notices,
-            )
-            if scope.has(state.node)
-        ),
+        states=tuple(each.state for each in states if scope.has(each.node)),
         last_run=LastRun(*last_run) if last_run else None,
         spent=spent(connection, scope.since(today - timedelta(days=SPEND_DAYS - 1))),
     )
@@ -127,21 +117,40 @@ def _map_names(connection: Connection, window: Scope, only: Collection[str] | No
 
 
 def _nodes(connection: Connection, scope: Scope, *conditions: ColumnElement[bool]) -> set[str]:
-    """The nodes with a verdict in the scope."""
-    of_scope = node_verdicts.c.work_id.in_(select(works.c.id).where(scope.works))
-    return set(connection.execute(select(node_verdicts.c.node).where(of_scope, *conditions).distinct()).scalars())
+    """The nodes with a verdict in the scope. Nearly all are in its newest works: older ones are read while known names
+    are left.
+    """
+    known = set(connection.execute(select(nodes.c.node).where(scope.nodes)).scalars())
+    work_ids = list(connection.execute(select(works.c.id).where(scope.works).order_by(works.c.at.desc())).scalars())
+    seen: set[str] = set()
+    for first in range(0, len(work_ids), WORKS_AT_ONCE):
+        if known <= seen:
+            break
+        of_works = node_verdicts.c.work_id.in_(work_ids[first : first + WORKS_AT_ONCE])
+        seen |= set(connection.execute(select(node_verdicts.c.node).where(of_works, *conditions).distinct()).scalars())
+    return seen
 
 
 def _map_rows(connection: Connection, window: Scope, days: Sequence[str], names: Sequence[str]) -> tuple[HeatRow, ...]:
-    of_verdict = (node_verdicts.c[name] for name in ("node", "node_state", "node_why", "deviation_pct"))
-    of_work = (works.c[name] for name in ("id", "day", "gpu_name", "campaign_id", "suite"))
-    of_runs = node_verdicts.join(works, works.c.id == node_verdicts.c.work_id)
-    query = select(*of_verdict, *of_work, campaigns.c.dag_run_id).select_from(
-        of_runs.join(campaigns, campaigns.c.campaign_id == works.c.campaign_id)
+    """The verdicts are read from their index alone: a node's are on as many pages of the disk as there are nights."""
+    columns = (works.c[name] for name in ("id", "day", "gpu_name", "campaign_id", "suite"))
+    of_runs = works.join(campaigns, campaigns.c.campaign_id == works.c.campaign_id)
+    found = connection.execute(select(*columns, campaigns.c.dag_run_id).select_from(of_runs).where(window.works))
+    of_scope = {row.id: row for row in found}
+    of_verdict = (node_verdicts.c[name] for name in ("node", "work_id", *ON_THE_MAP))
+    within = node_verdicts.c.work_id.between(min(of_scope, default=0), max(of_scope, default=0))
+    verdicts = connection.execute(select(*of_verdict).where(node_verdicts.c.node.in_(names), within))
+    cells = grouped(
+        ((node, work.day), (_RANKS[state, why], work_id, deviation_pct, work))
+        for node, work_id, state, why, deviation_pct in verdicts
+        if (work := of_scope.get(work_id))
     )
-    found = connection.execute(query.where(node_verdicts.c.node.in_(names), window.works))
-    cells = grouped(((row.node, row.day), row) for row in found)
-    gpus = {row.node: row.gpu_name for _, (row, *_) in sorted(cells.items(), key=itemgetter(0)) if row.gpu_name}
+    gpus = {
+        node: work.gpu_name
+        for (node, _), of in sorted(cells.items(), key=itemgetter(0))
+        for *_, work in of
+        if work.gpu_name
+    }
     return tuple(
         HeatRow(
             node=node,
@@ -152,17 +161,18 @@ def _map_rows(connection: Connection, window: Scope, days: Sequence[str], names:
     )
 
 
-def _cell(verdicts: Sequence[Any]) -> HeatCell:
+def _cell(verdicts: Sequence[tuple[int, int, float | None, Any]]) -> HeatCell:
     """Of one node on one day: the worst state, and the largest deviation by amount."""
-    worst = max(verdicts, key=lambda row: (_RANKS[row.node_state, row.node_why], row.id))
-    known = [row.deviation_pct for row in verdicts if row.deviation_pct is not None]
+    rank, _, _, work = max(verdicts, key=itemgetter(0, 1))
+    state, why = _STATES[-rank]
+    known = [deviation_pct for _, _, deviation_pct, _ in verdicts if deviation_pct is not None]
     return HeatCell(
-        day=worst.day,
-        state=State(worst.node_state),
-        why=Why(worst.node_why),
+        day=work.day,
+        state=state,
+        why=why,
         deviation_pct=max(known, key=lambda deviation_pct: (abs(deviation_pct), -deviation_pct), default=None),
         num_verdicts=len(verdicts),
-        campaign_id=worst.campaign_id,
-        dag_id=worst.suite,
-        dag_run_id=worst.dag_run_id,
+        campaign_id=work.campaign_id,
+        dag_id=work.suite,
+        dag_run_id=work.dag_run_id,
     )

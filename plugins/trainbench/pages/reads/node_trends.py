@@ -60,10 +60,8 @@ def node_page(connection: Connection, scope: Scope, node: str, now: datetime, fr
         NodeSeries(**dict(zip(_WORK, work, strict=True)), points=tuple(of))
         for work, of in sorted(by_work.items(), key=lambda item: str(item[0]))
     ]
-    states = nodes_now(
-        connection, {node}, now, fresh, of_works=scope.works_of_any_time, lately=scope.works, of_notices=of_notices
-    )
-    state = next(state for state in states if state.node == node)  # absent nodes are among them
+    stands = nodes_now(connection, {node}, now, fresh, scope.works, scope.works_of_any_time, of_notices)
+    state = next(each.state for each in stands if each.node == node)  # absent nodes are among them
     if state.state is State.WELL:
         state = state._replace(since=_well_since(connection, scope, node))
     return NodePage(

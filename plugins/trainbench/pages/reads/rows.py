@@ -180,10 +180,8 @@ class NodePage:
 
 
 class StrategyRow(StoredRow):
-    """Medians over the campaigns of each campaign's median. Rows of one `work_key` and GPU did equal work. `place`: by
-    tokens/s among the rows of its work, GPU and world size; None: not measured here, imported, or a single run beside
-    others. `noise_pct`: half of the range of tokens/s over its campaigns, or over the runs of the only one; None: a
-    single run.
+    """Medians over the campaigns of each campaign's median. Rows of one `work_key` and GPU did equal work. `noise_pct`:
+    half of the range of tokens/s over its campaigns, or over the runs of the only one; None: a single run.
     """
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import GpuTelemetry
@@ -268,10 +268,11 @@ def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", titl
         beside = [each for each in rows if each.is_measured_here and each.world_size == row.world_size]
         if row not in beside or len(beside) == 1:
             return "alone" if row in beside else None
-        if row.place is None:
-            return too_few(all_are=all(each.place is None for each in beside))
-        is_level = any(row.is_level_with(each) for each in beside if each is not row and each.place)
-        return NOISY if is_level else cast("int", row.place)
+        ranked = [each for each in beside if each.noise_pct is not None]  # the fastest first
+        if row not in ranked:
+            return too_few(all_are=not ranked)
+        is_level = any(row.is_level_with(each) for each in ranked if each is not row)
+        return NOISY if is_level else ranked.index(row) + 1
 
     prices = (
         figures.USD_PER_1000_SAMPLES.own("$ per 1K samples"),
@@ -388,7 +389,7 @@ def runs_table(rows: Sequence[RunRow], links: Links) -> Table:
 
 
 STRATEGY_COLUMNS = (
-    "gpu_name", "model", "recipe", "preset", "micro_batch_size", "seq_length", "strategy", "world_size", "place",
+    "gpu_name", "model", "recipe", "preset", "micro_batch_size", "seq_length", "strategy", "world_size",
     "num_campaigns", "num_runs", "num_failed", "is_imported", *(each.name for each in figures.STORED),
 )  # fmt: skip
 

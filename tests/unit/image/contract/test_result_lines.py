@@ -39,13 +39,6 @@ def test_it_is_found_before_between_and_after_other_lines_in_any_order_and_repea
     assert ResultReader(log).text() == LONG
 
 
-def test_results_whose_lines_are_mixed_are_both_found() -> None:
-    other = list(result_lines(LONG[::-1]))
-    mixed = [line for pair in zip(PARTS, other, strict=True) for line in pair]
-    assert ResultReader(mixed[:-1]).text() == LONG
-    assert ResultReader(mixed).text() == LONG[::-1]
-
-
 def test_lines_of_it_are_told_from_the_log_s_own() -> None:
     (line,) = result_lines("{}")
     reader = ResultReader()
@@ -97,9 +90,3 @@ def test_a_result_that_grows_beyond_the_limit_is_refused_before_it_is_unpacked()
     with pytest.raises(ResultLinesError, match="larger than the 16,000,000 bytes"):
         ResultReader(result_lines("a" * (MAX_RESULT_BYTES + 1))).text()
     assert ResultReader(result_lines("a" * MAX_RESULT_BYTES)).is_complete
-
-
-def test_a_log_of_many_beginnings_is_held_in_bounded_memory() -> None:
-    reader = ResultReader([*PARTS, *(f"{MARK} 1/2 {number:08x} AAAA" for number in range(MAX_PARTS + 100))])
-    assert sum(map(len, reader._parts.values())) <= MAX_PARTS
-    assert reader.text() == LONG

@@ -6,10 +6,8 @@ from datetime import date, timedelta
 
 import pytest
 
-from bench_image.contract.spec import Drill
-from tests.builders import make_result
 from tests.builders.nights import ENDED_AT, night
-from tests.builders.three_nights import ALL, SEEN, overview_of
+from tests.builders.three_nights import ALL, SEEN
 from trainbench.core.verdicts import Against, Metric, State, Why
 from trainbench.history.history import History
 from trainbench.pages.reads.filters import Filters
@@ -49,13 +47,6 @@ def test_the_time_does_not_hide_what_is_wrong_now_but_other_filters_narrow_it(pa
     assert pages.read(open_notices, Filters(strategy="zero3")).num_total == 0
 
 
-def test_a_long_list_of_notices_is_cut_and_counted(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    history.record(night(1, {"node-1": 10.0}, {f"node-{i}": Why.MISSING for i in range(2, 8)}))
-    monkeypatch.setattr("trainbench.pages.reads.notices.MAX_NOTICES", 4)
-    actual = Pages(history.engine, {SEEN}).read(open_notices, ALL)
-    assert (len(actual.rows), actual.num_total) == (4, 6)
-
-
 @pytest.mark.both_databases
 def test_a_short_list_of_closed_notices_counts_all_of_them(history: History) -> None:
     rates = {f"node-{i}": 10.0 for i in range(3)}
@@ -65,17 +56,3 @@ def test_a_short_list_of_closed_notices_counts_all_of_them(history: History) -> 
     actual = Pages(history.engine, {SEEN}).read(closed_notices, ALL, 2)
 
     assert (len(actual.rows), actual.num_total) == (2, 3)
-
-
-def test_a_drill_needs_no_attention_once_its_run_is_over(history: History) -> None:
-    drilled = make_result("node-1", 5.0, drill=Drill(slowdown_pct=50))
-    history.record(night(1, [drilled, make_result("node-2", 10.0)], {"node-1": Why.SLOW}, drilled=["node-1"]))
-    pages = Pages(history.engine, {SEEN})
-    before = overview_of(pages, ALL, date(2026, 11, 1))
-    assert before.summary.headline == "1 of 2 nodes was slowed on purpose: node-1; 1 is well."
-    assert before.summary.counts == {State.DRILL: 1, State.WELL: 1}
-    history.record(night(2, {"node-2": 9.0}, {"node-2": Why.SLOW}))
-    overview = overview_of(pages, ALL, date(2026, 11, 2), ENDED_AT + timedelta(days=1))
-    assert overview.summary.headline == "1 of 2 nodes is slow: node-2; 1 was slowed on purpose: node-1."
-    assert [row.node for row in pages.read(open_notices, ALL).rows] == ["node-2"]
-    assert [(row.node, row.ended) for row in pages.read(closed_notices, ALL).rows] == [("node-1", "over with its run")]

@@ -17,13 +17,12 @@ def row(
     tokens_per_s: float | None,
     usd: float | None = None,
     noise_pct: float | None = 0.1,
-    place: int | None = 1,
 ) -> StrategyRow:
     unknown: dict[str, float | None] = dict.fromkeys((figure.name for figure in STORED), None)
     figures = unknown | {TOKENS_PER_SECOND.name: tokens_per_s, USD_PER_1M_TOKENS.name: usd}
     return StrategyRow(
         work_key="a", gpu_name="NVIDIA H200", model="tier-a", recipe="full", preset="tuned", micro_batch_size=1,
-        seq_length=2048, strategy=strategy, world_size=world_size, place=place, num_campaigns=1, num_runs=1,
+        seq_length=2048, strategy=strategy, world_size=world_size, num_campaigns=1, num_runs=1,
         num_failed=0, is_imported=False, noise_pct=noise_pct, **figures,
     )  # fmt: skip
 
@@ -53,13 +52,13 @@ def test_a_difference_within_the_noise_of_both_is_no_rank() -> None:
     )
     table = strategies_table(rows)
     at = table.names.index("place")
-    assert [each.texts[at] for each in table.rows] == ["too noisy to rank", "too noisy to rank", "1"]
+    assert [each.texts[at] for each in table.rows] == ["too noisy to rank", "too noisy to rank", "3"]
 
 
 def test_a_single_run_says_why_it_has_no_place() -> None:
-    one, other = (row(name, 2, rate, noise_pct=None, place=None) for name, rate in (("ddp", 100.0), ("fsdp", 90.0)))
+    one, other = (row(name, 2, rate, noise_pct=None) for name, rate in (("ddp", 100.0), ("fsdp", 90.0)))
     two = row("zero2", 2, 80.0)
-    imported = row("zero3", 2, 70.0, place=None)
+    imported = row("zero3", 2, 70.0)
     imported.is_imported = True
 
     def places(*rows: StrategyRow) -> list[str]:

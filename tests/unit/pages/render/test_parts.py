@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from trainbench.alerting.links import in_airflow
 from trainbench.core.verdicts import Confirmation, State, Why
 from trainbench.pages.reads.rows import EventKind, HeatCell, HeatMap, HeatRow, NodeEvent, NodePoint, NodeSeries
 from trainbench.pages.render import charts, heat_cells
@@ -66,12 +65,6 @@ def test_filters_go_along_with_links() -> None:
     assert to.page("runs", page=2) == "./runs?gpu=NVIDIA+H200&days=7&page=2"
     assert to.page(gpu=None) == "./?days=7"
     assert to.notice(3) == "./notices/3"
-
-
-def test_a_page_of_ours_opens_inside_airflow_s_frame() -> None:
-    """Airflow's page at plugin/<route>/<path> shows <path> in the frame."""
-    assert in_airflow("notices/3") == "plugin/trainbench/trainbench/notices/3"
-    assert in_airflow("notices/3", "/air/") == "plugin/trainbench/air/trainbench/notices/3"
 
 
 def point(day: int, rate: float | None, **fields: Any) -> NodePoint:
