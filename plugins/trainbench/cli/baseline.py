@@ -21,8 +21,9 @@ def accept(
     node: Annotated[str | None, typer.Option(help="The node whose level is accepted.", metavar="NODE")] = None,
     all_nodes: Annotated[bool, typer.Option("--all", help="All nodes.")] = False,
     since: Annotated[
-        str | None,
+        datetime | None,
         typer.Option(
+            formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"],
             help="First moment of the new level, as 2026-11-20 or 2026-11-20T02:00 (UTC). Default: the first campaign "
             "with a warning, else the last one.",
         ),
@@ -39,12 +40,7 @@ def accept(
     """
     if all_nodes == (node is not None):
         raise EntryError("whose level is accepted? Give either --node NODE or --all")
-    try:
-        moment = datetime.fromisoformat(since) if since else None
-    except ValueError:
-        raise EntryError(f"--since '{since}' is no time: write 2026-11-20 or 2026-11-20T02:00") from None
-    if moment and not moment.tzinfo:
-        moment = moment.replace(tzinfo=UTC)
+    moment = since if since is None or since.tzinfo else since.replace(tzinfo=UTC)
     by, at = who or base.user_name(), datetime.now(UTC)
     _show(base.open_history(store_url).accept_baseline(node, by, why, at, moment, work))
 

@@ -148,7 +148,8 @@ def import_(
     ],
     provider: Annotated[str | None, typer.Option(help="The provider, where the rows do not name one.")] = None,
     as_of: Annotated[
-        str | None, typer.Option(help="The day of these prices, where the rows do not give it.", metavar="DATE")
+        datetime | None,
+        typer.Option(formats=["%Y-%m-%d"], help="The day of these prices, where the rows do not give it."),
     ] = None,
     source: Annotated[str | None, typer.Option(help="Source of the file: address and version.")] = None,
     output: Annotated[
@@ -159,11 +160,7 @@ def import_(
     from trainbench.cost.job_estimates import skipped_table
     from trainbench.prices.price_import import as_toml, import_prices, import_summary
 
-    try:
-        day = date.fromisoformat(as_of) if as_of else None
-    except ValueError:
-        raise UserError(f"--as-of is {as_of!r}: write the day as 2026-11-21") from None
-    imported = import_prices(file, provider, day, source)
+    imported = import_prices(file, provider, as_of.date() if as_of else None, source)
     text = as_toml(imported.prices)
     if output and text:
         if output.exists():  # it may hold rows written by hand

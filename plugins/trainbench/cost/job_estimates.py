@@ -399,9 +399,6 @@ def _measured_memory(row: ComparisonRow) -> MemoryFit | None:
     )
 
 
-MAX_OFFERS = 30  # of one table; --json has all
-
-
 def prices_table(prices: Sequence[Price], today: date) -> Table:
     """The price table in its order: of rows that fit a GPU equally well the first counts. Notes list sources."""
     sources = {source: number for number, source in enumerate(dict.fromkeys(price.source for price in prices), 1)}
@@ -465,9 +462,7 @@ def skipped_table(imported: ImportedPrices) -> Table:
 
 def estimate_table(estimates: Sequence[Estimate]) -> Table:
     """One row for each price that fits a GPU; of the jobs in their order, the cheapest first."""
-    most = MAX_OFFERS // max(1, len(estimates))
-    rows = [(one, offer) for one in estimates for offer in one.offers[:most]]
-    more = sum(len(one.offers) for one in estimates) - len(rows)
+    rows = [(one, offer) for one in estimates for offer in one.offers]
     samples = f"{estimates[0].num_samples:,} samples"
     several = len(estimates) > 1
     return make_table(
@@ -485,7 +480,6 @@ def estimate_table(estimates: Sequence[Estimate]) -> Table:
             text("as of", lambda row: f"{row[1].as_of or 'given'}{' STALE' if row[1].stale else ''}"),
         ),
         tone=lambda row: Tone.WARN if row[1].stale else Tone.PLAIN,
-        notes=(f"{count(more, 'further price')}: --json has all.",) if more > 0 else (),
         title=f"{samples} at every price" if several else f"{samples} of {estimates[0].job}",
     )
 

@@ -7,7 +7,6 @@ not depend on their order.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from sqlalchemy import select
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import Status
-from trainbench.core.formats import MINUS, NA, count, figure, listing, percent, usd
+from trainbench.core.formats import MINUS, NA, count, listing, usd
 from trainbench.history.database import transaction
 from trainbench.history.history import History
 from trainbench.history.tables import OURS, runs
@@ -84,9 +83,6 @@ def run_table(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     return table
 
 
-UNCHANGED_PCT = 0.05  # a smaller change rounds to 0.0 %
-
-
 class WorkMonth(Frozen):
     """The valid runs of one work on one kind of GPU in one month: medians, and the costs that follow from them."""
 
@@ -111,7 +107,7 @@ class CostChange(Frozen):
 
 
 class WorkCost(Frozen):
-    """The cost of one work in both months. `why`: the change against last month, or why it is unknown."""
+    """The cost of one work in both months. `why`: why the change is unknown, else empty."""
 
     work: str
     fingerprint: str
@@ -130,8 +126,7 @@ def work_costs(runs: DataFrame, month: str, before: str) -> tuple[WorkCost, ...]
     for _, of in valid.groupby(["fingerprint", "gpu_name"], dropna=False):
         this, last = (_work_month(name, of[of.month == name]) for name in (month, before))
         about = of.iloc[-1][["work", "fingerprint", "gpu_name", "num_gpus"]].to_dict()
-        changed = change(this, last)
-        costs.append(WorkCost(**about, this=this, last=last, change=changed, why=why(this, last, changed)))
+        costs.append(WorkCost(**about, this=this, last=last, change=change(this, last), why=why_unknown(this, last)))
     return tuple(sorted(costs, key=lambda cost: (cost.work, cost.gpu_name or "", cost.fingerprint)))
 
 
@@ -150,22 +145,12 @@ def change(this: WorkMonth | None, last: WorkMonth | None) -> CostChange | None:
     )
 
 
-def why(this: WorkMonth | None, last: WorkMonth | None, split: CostChange | None) -> str:
-    """ "price from $0.600 to $0.900: +$0.0558; samples/s from 1.460 to 1.518 (+4.0 %): -$0.00549"."""
+def why_unknown(this: WorkMonth | None, last: WorkMonth | None) -> str:
+    """Why there is no change between both months; empty where there is one."""
     if this is None or last is None:
         return f"not run {'this' if this is None else 'last'} month"
-    pct, rate, parts = 100 * (this.samples_per_s / last.samples_per_s - 1), "", []
-    if abs(pct) >= UNCHANGED_PCT:
-        rate = f"samples/s from {figure(last.samples_per_s)} to {figure(this.samples_per_s)} ({percent(pct)})"
-    if split is None:
-        months = [part.month for part in (last, this) if part.usd_per_gpu_hour is None]
-        return f"no price in {' and '.join(months)}; {rate or 'samples/s unchanged'}"
-    if not math.isclose(this.usd_per_gpu_hour or 0.0, last.usd_per_gpu_hour or 0.0):
-        prices = f"from {usd(last.usd_per_gpu_hour)} to {usd(this.usd_per_gpu_hour)}"
-        parts.append(f"price {prices}: {signed_usd(split.by_price_usd)}")
-    if rate:
-        parts.append(f"{rate}: {signed_usd(split.by_throughput_usd)}")
-    return "; ".join(parts) or "unchanged"
+    months = [part.month for part in (last, this) if part.usd_per_gpu_hour is None]
+    return f"no price in {' and '.join(months)}" if months else ""
 
 
 def signed_usd(value: float | None) -> str:

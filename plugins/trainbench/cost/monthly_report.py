@@ -160,8 +160,8 @@ def _summary(report: SpendReport) -> Iterator[str]:
     if this.unknown:
         yield f"Not included: {listing(this.unknown)}."
     # Works whose cost of 1K samples changed, the largest change first, with reasons.
-    compared = [(work.change.pct, work) for work in report.works if work.change]
-    moved = sorted((pair for pair in compared if abs(pair[0]) >= MOVED_PCT), key=lambda pair: -abs(pair[0]))
+    compared = [(work, work.change, work.last, work.this) for work in report.works if work.change]
+    moved = sorted((row for row in compared if abs(row[1].pct) >= MOVED_PCT), key=lambda row: -abs(row[1].pct))
     works = count(len(compared), "work")
     if not compared:
         yield f"No work has a price in both {report.before} and {report.month}: no trend yet."
@@ -169,8 +169,10 @@ def _summary(report: SpendReport) -> Iterator[str]:
         yield f"{works} cost the same per sample as in {report.before}, within {MOVED_PCT:g} %."
     else:
         yield f"{len(moved)} of {works} changed in cost per sample since {report.before}."
-    for pct, work in moved[:MAX_MOVERS]:
-        yield f"{work.work}, {work.gpu_name or 'CPU'}: {percent(pct)} – {work.why}."
+    for work, change, before, now in moved[:MAX_MOVERS]:
+        rates = " to ".join(figure(month.samples_per_s) for month in (before, now) if month)
+        parts = f"{signed_usd(change.by_price_usd)} by price, {signed_usd(change.by_throughput_usd)} by samples/s"
+        yield f"{work.work}, {work.gpu_name or 'CPU'}: {percent(change.pct)} – {parts} (from {rates})."
     priced = {price.gpu_name for price in report.prices if price.basis is not Basis.GIVEN}
     gpus = dict.fromkeys(work.gpu_name for work in report.works if work.this and work.gpu_name)
     if unpriced := [gpu for gpu in gpus if gpu not in priced]:

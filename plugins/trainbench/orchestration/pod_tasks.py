@@ -6,9 +6,9 @@ worker's process that reads the DAG: a task whose pod succeeds needs them in the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context, get_current_context
@@ -25,34 +25,24 @@ from trainbench.pods.time_limits import GRACE_S
 from trainbench.settings.environment import Launcher, Settings, read_settings
 
 
-class LocalPodTask:
-    """Runs the pod, stores its result and returns the address as XCom, which a failed run's task pushes too."""
+def _run_local(pod: LocalPod, manifest: Mapping[str, Any], log: Any, context: Context) -> Any:
+    """Run the pod, store its result, and return the address as XCom, which a failed run's task pushes too."""
+    from trainbench.results.arrivals import keep_log, store_arrival
+    from trainbench.results.artefacts import open_store
 
-    def __init__(self, manifest: dict[str, Any], log: Any, turns: MachineTurns | None = None) -> None:
-        """`turns`: where the pod shares the machine with others."""
-        self._manifest, self._log = manifest, log
-        self._pod = LocalPod(manifest, read_settings().local_image, turns)
-
-    def to_its_end(self, context: Context) -> Any:
-        from trainbench.results.arrivals import keep_log, store_arrival
-        from trainbench.results.artefacts import open_store
-
-        outcome = self._pod.run(lambda line: self._log.info(line[:MAX_LINE]))
-        store = open_store(read_settings().store)
-        keep_log(store, self._manifest, outcome.log, self._log.warning)
-        if outcome.result_text is None:
-            assert outcome.end
-            context["ti"].xcom_push(key=END, value=outcome.end.model_dump(mode="json"))
-            raise AirflowFailException(outcome.end.message)
-        arrival = store_arrival(store, self._manifest, outcome.result_text, datetime.now(UTC))
-        assert arrival is not None, "the manifest is ours"
-        if arrival.failure or outcome.exit_code != 0:
-            context["ti"].xcom_push(key="return_value", value=arrival.for_xcom)
-            raise AirflowFailException(arrival.failure or f"exit code {outcome.exit_code}: see the log")
-        return arrival.for_xcom
-
-    def on_kill(self) -> None:
-        self._pod.stop("the task was stopped")
+    outcome = pod.run(lambda line: log.info(line[:MAX_LINE]))
+    store = open_store(read_settings().store)
+    keep_log(store, manifest, outcome.log, log.warning)
+    if outcome.result_text is None:
+        assert outcome.end
+        context["ti"].xcom_push(key=END, value=outcome.end.model_dump(mode="json"))
+        raise AirflowFailException(outcome.end.message)
+    arrival = store_arrival(store, manifest, outcome.result_text, datetime.now(UTC))
+    assert arrival is not None, "the manifest is ours"
+    if arrival.failure or outcome.exit_code != 0:
+        context["ti"].xcom_push(key="return_value", value=arrival.for_xcom)
+        raise AirflowFailException(arrival.failure or f"exit code {outcome.exit_code}: see the log")
+    return arrival.for_xcom
 
 
 RETRIES = 2  # for failures that a new pod may cure: a lost node, a preemption, an API server without answer
@@ -105,7 +95,7 @@ class ManifestOperator(BaseOperator):
         """`options` are the Kubernetes pod operator's, empty for the local launcher."""
         super().__init__(**kwargs)
         self.options = dict(options)
-        self._launched: Any = None
+        self._end: Callable[[], None] = lambda: None  # what ends the pod of this process
 
     @cached_property
     def pod(self) -> dict[str, Any]:
@@ -122,8 +112,9 @@ class ManifestOperator(BaseOperator):
     def execute(self, context: Context) -> Any:
         settings = read_settings()
         if settings.launcher is Launcher.LOCAL:
-            self._launched = LocalPodTask(self.pod, self.log, self.turns(settings))
-            return self._launched.to_its_end(context)
+            local = LocalPod(self.pod, settings.local_image, self.turns(settings))
+            self._end = partial(local.stop, "the task was stopped")
+            return _run_local(local, self.pod, self.log, context)
         if settings.deferrable:
             trigger = RunTrigger({**self.options, "pod_template_dict": self.pod, "store": settings.store})
             self.defer(trigger=trigger, method_name="trigger_reentry", timeout=self.execution_timeout)
@@ -133,12 +124,12 @@ class ManifestOperator(BaseOperator):
         """Run the pod in this worker. `event`: of the trigger in which it did not end well."""
         from trainbench.orchestration.kubernetes_operator import BenchPodOperator
 
-        self._launched = BenchPodOperator(task_id=self.task_id, pod_template_dict=self.pod, **self.options)
-        self._launched.to_its_end(context, event)
+        operator = BenchPodOperator(task_id=self.task_id, pod_template_dict=self.pod, **self.options)
+        self._end = operator.on_kill
+        operator.to_its_end(context, event)
 
     def on_kill(self) -> None:
-        if self._launched is not None:
-            self._launched.on_kill()
+        self._end()
 
     def turns(self, settings: Settings) -> MachineTurns | None:
         """How the pod shares this machine with others; None: its task does not run beside other pods' tasks."""

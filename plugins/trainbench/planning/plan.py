@@ -147,12 +147,7 @@ class Work(NamedTuple):
     about: Mapping[str, Any]
 
 
-class Draft(NamedTuple):
-    """A run before its round."""
-
-    work: Work
-    node: GpuNode
-    gpus: int
+Draft = tuple[Work, GpuNode, int]  # a run before its round, with its number of GPUs
 
 
 def make_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str, kind: CampaignKind = CampaignKind.NODES) -> Plan:
@@ -183,7 +178,7 @@ def make_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str, kind: Cam
     else:
         drafts = [draft for work in works for draft in _on_nodes(work, nodes, labels, skipped)]
         if kind is CampaignKind.CONFIGURATIONS:  # in turn on a node, before the next node
-            drafts.sort(key=lambda draft: nodes.index(draft.node))
+            drafts.sort(key=lambda draft: nodes.index(draft[1]))
         specs = [
             spec_of(of.params, of.strategy, [node.name], gpus, campaign_id, round_, node.gpu_resource)
             for round_ in range(1, params.rounds + 1)
@@ -340,7 +335,7 @@ def _on_nodes(work: Work, nodes: Sequence[GpuNode], labels: dict[str, str], skip
         if reason := impossible_on(node, specs[place], params.force):
             unable.setdefault((reason, specs[place].identity.group_id, gpus, kind), []).append(node)
         else:
-            yield Draft(work, node, gpus)
+            yield work, node, gpus
     for (reason, unfit, gpus, kind), of_reason in unable.items():
         where = kind or ("" if len(of_reason) == len(nodes) else listing(node.name for node in of_reason))
         products = {node.gpu_product for node in of_reason}
@@ -529,11 +524,7 @@ def refuse_more_pods_than(limit: int, plan: Plan) -> None:
     largest = max(runs, sum(pods) if plan.campaign_kind is CampaignKind.INTERCONNECT else max(pods))
     if largest <= limit:
         return
-    what = (
-        f"{count(runs, 'run')} ({count(len(plan.nodes), 'node')}, {count(plan.params.rounds, 'round')})"
-        if largest == runs
-        else f"{count(largest, 'pod')} of one gang"
-    )
+    what = f"{count(runs, 'run')} of all rounds" if largest == runs else f"{count(largest, 'pod')} of one gang"
     raise PlanError(
         f"{what} are more than Airflow maps in one task: [core] max_map_length is {limit}. Raise it to {largest} or "
         "more (AIRFLOW__CORE__MAX_MAP_LENGTH, for the API server and the workers), or choose fewer rounds, strategies "

@@ -103,17 +103,17 @@ class Spread(Frozen):
 
 def load_prices(own_tables: Sequence[Path] = ()) -> tuple[Price, ...]:
     """The cluster's own tables and then ours, in the order of preference. Raises PriceError."""
-    own = [price for table in own_tables for price in _own_prices(table)]
+    own = (price.model_copy(update={"own": True}) for table in own_tables for price in read_prices(table))
     return (*own, *_shipped_prices())
 
 
 def usable_prices(own_tables: Sequence[Path] = ()) -> tuple[tuple[Price, ...], tuple[Finding, ...]]:
     """As load_prices(); own tables that cannot be read are left out, with a warning for each."""
-    own: list[Price] = []
-    warnings = []
+    usable, warnings = list[Path](), []
     for table in own_tables:
         try:
-            own += _own_prices(table)
+            read_prices(table)
+            usable.append(table)
         except PriceError as error:
             warnings.append(
                 Finding(
@@ -126,7 +126,7 @@ def usable_prices(own_tables: Sequence[Path] = ()) -> tuple[tuple[Price, ...], t
                     resolution="mend the file, or take it out of TRAINBENCH_PRICES",
                 )
             )
-    return (*own, *_shipped_prices()), tuple(warnings)
+    return load_prices(usable), tuple(warnings)
 
 
 def price_for(
@@ -221,10 +221,6 @@ def names_gpu(short: str, gpu_name: str) -> bool:
 def _shipped_prices() -> tuple[Price, ...]:
     """Our table, which does not change while the program runs."""
     return read_prices(PRICES_FILE)
-
-
-def _own_prices(path: Path) -> list[Price]:
-    return [price.model_copy(update={"own": True}) for price in read_prices(path)]
 
 
 def read_prices(path: Path) -> tuple[Price, ...]:

@@ -122,12 +122,16 @@ def _campaign(path: Path, document: Document) -> CampaignFile:
     description = top.get("description") or ""
     if not isinstance(description, str):
         raise _WrongError(f"description is {description!r:.100}: give a text", "description")
+    try:
+        channels = check_channels(top["channels"]) if "channels" in top else None
+    except ChannelError as error:
+        raise _WrongError(str(error), "channels", *error.place) from None
     return CampaignFile(
         path=path,
         suite=suite,
         description=one_line(description, most=2000),
         schedule=_schedule(top.get("schedule")),
-        channels=_channels(top["channels"]) if "channels" in top else None,
+        channels=channels,
         values=_values(top, SUITES[suite]),
     )
 
@@ -165,17 +169,6 @@ def _schedule(cron: Any) -> str | None:
     return str(cron)
 
 
-def _channels(listed: Any) -> tuple[Channel, ...]:
-    if not isinstance(listed, list):
-        raise _WrongError(
-            f"channels is {listed!r:.100}: give a list, each with kind: mail, slack or webhook", "channels"
-        )
-    try:
-        return check_channels(listed)
-    except ChannelError as error:
-        raise _WrongError(str(error), "channels", *error.place) from None
-
-
 def _values(top: Mapping[str, Any], kind: CampaignKind) -> dict[str, Any]:
     """The parameters, checked as those of a form are."""
     parameters, job = _mapping(top, "parameters"), _job(_mapping(top, "job"), kind)
@@ -211,16 +204,11 @@ def _job(job: Mapping[Any, Any], kind: CampaignKind) -> dict[str, Any]:
     if not job.get("command"):
         raise _WrongError("job has no command: give one, such as command: torchrun train.py", "job")
     values = {JOB[name]: value for name, value in job.items() if value is not None}
-    if "environment" in job:
-        values[JOB["environment"]] = [
-            f"{name}={_variable(name, value)}" for name, value in _mapping(job, "environment", "job").items()
-        ]
-    return values
-
-
-def _variable(name: Any, value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise _WrongError(
-            f"{name!s:.100} is {value!r:.100}: put the text into quotation marks", "job", "environment", name
-        )
-    return str(value)
+    for name, value in (variables := _mapping(job, "environment", "job")).items():
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise _WrongError(
+                f"{name!s:.100} is {value!r:.100}: put the text into quotation marks", "job", "environment", name
+            )
+    return values | (
+        {JOB["environment"]: [f"{name}={value}" for name, value in variables.items()]} if variables else {}
+    )

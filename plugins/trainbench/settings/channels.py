@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, model_validator
-from pydantic_core import ErrorDetails
+from pydantic import Field, StringConstraints, ValidationError, model_validator
+from pydantic_core import ErrorDetails, from_json
 
 from bench_image.contract.frozen import Frozen
 from trainbench.core.close_matches import did_you_mean
@@ -109,10 +109,10 @@ class ChannelError(ValueError):
         super().__init__(f"{number}{named}{message}")
 
 
-def check_channels(listed: list[Any]) -> tuple[Channel, ...]:
+def check_channels(listed: Any) -> tuple[Channel, ...]:
     """Raises ChannelError."""
     try:
-        return _Channels(channels=tuple(listed)).channels
+        return _Channels.model_validate({"channels": listed}).channels
     except ValidationError as error:
         raise ChannelError(error.errors(include_url=False)[0]) from None
 
@@ -120,7 +120,6 @@ def check_channels(listed: list[Any]) -> tuple[Channel, ...]:
 def parse_channels(text: str) -> tuple[Channel, ...]:
     """Raises ValueError, which names the channel, what is wrong with it and what is allowed."""
     try:
-        return check_channels(TypeAdapter(list[Any]).validate_json(text or "[]"))
-    except (ChannelError, ValidationError) as error:
-        reason = error if isinstance(error, ChannelError) else error.errors(include_url=False)[0]["msg"]
-        raise ValueError(f"{NOTIFY_ENV}: {reason}; give JSON such as {EXAMPLE}") from None
+        return check_channels(from_json(text or "[]"))
+    except ValueError as error:
+        raise ValueError(f"{NOTIFY_ENV}: {error}; give JSON such as {EXAMPLE}") from None

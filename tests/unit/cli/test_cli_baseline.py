@@ -53,7 +53,7 @@ def test_an_empty_list_of_accepted_baselines_is_printed() -> None:
         (["accept", "--why", "x"], "either --node NODE or --all"),
         (["accept", "--why", "x", "--all", "--node", "node-1"], "either --node NODE or --all"),
         (["accept", "--why", "x", "--node", "node-7"], "choose from node-1, node-2"),
-        (["accept", "--why", "x", "--all", "--since", "monday"], "--since 'monday' is no time: write 2026-11-20"),
+        (["accept", "--why", "x", "--all", "--since", "monday"], "'monday' does not match the formats '%Y-%m-%d'"),
         (["revoke", "3"], "there is no baseline 3: choose from none"),
     ],
 )

@@ -427,21 +427,6 @@ def examined(examination: Examination, settings: Settings, asks_airflow: bool = 
 
 
 @pytest.mark.parametrize(
-    ("airflow", "provider", "state"),
-    [("3.10.0", "11.0.0", OK), ("3.2.9", "10.25.0", FAIL), ("3.3.0", "10.9.0", FAIL), ("3.3.0", None, FAIL)],
-)
-def test_versions_are_compared_as_numbers(
-    airflow: str, provider: str | None, state: CheckState, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = {"apache-airflow": airflow, doctor.PROVIDER: provider}
-    monkeypatch.setattr(doctor, "_installed", found.get)
-    monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", '{"conn_type": "kubernetes"}')
-    checked = examined(doctor.airflow, read_settings({}))
-    assert checked.state is state
-    assert checked.summary.endswith(f"provider {provider or 'not installed'}, connection 'kubernetes_default'")
-
-
-@pytest.mark.parametrize(
     ("failures", "timeout_s", "token_s", "most"),
     [
         ("3", "2000", "10800", 15),

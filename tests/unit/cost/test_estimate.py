@@ -188,14 +188,6 @@ def test_the_headlines_time_counts_interruptions_as_the_table_does() -> None:
     assert headline(result) == "36,000 samples take 1 h 08 min at 10.00 samples/s and cost $0.206."
 
 
-@pytest.mark.parametrize(("num_prices", "note"), [(30, ()), (31, ("1 further price: --json has all.",))])
-def test_a_table_holds_thirty_offers_and_says_how_many_more_there_are(num_prices: int, note: tuple[str, ...]) -> None:
-    rows = [price(0.60 + i / 100, provider=f"P{i}") for i in range(num_prices)]
-    table = estimate_table([estimate(JOB, RATE, rows, Pricing(), TODAY)])
-    assert len(table.rows) == 30
-    assert table.notes == note
-
-
 def test_every_kind_of_price_is_a_row_of_one_table() -> None:
     """0.50505 h on 4 GPUs of one instance. On demand $2.40 x 0.50505 = $1.2121, spot $0.72 x 0.50505 = $0.3636,
     reserved $1.20 x 0.50505 = $0.6061; a begun day $24, week $120 and month $400 are paid as a whole. Owned:

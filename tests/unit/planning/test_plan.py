@@ -102,7 +102,7 @@ def test_a_comparison_over_max_map_length_is_refused_before_anything_runs() -> N
     with pytest.raises(PlanError) as refused:
         refuse_more_pods_than(5, compared)
     text = str(refused.value)
-    assert "6 runs (2 nodes, 3 rounds) are more than Airflow maps in one task: [core] max_map_length is 5" in text
+    assert "6 runs of all rounds are more than Airflow maps in one task: [core] max_map_length is 5" in text
     assert "Raise it to 6 or more (AIRFLOW__CORE__MAX_MAP_LENGTH" in text
     assert "fewer rounds, strategies or nodes" in text
 
