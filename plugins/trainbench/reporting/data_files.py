@@ -46,7 +46,9 @@ def metric_rows(campaign: Campaign, parts: FaultIsolation | None = None) -> Iter
 
     scaling = efficiencies(campaign.results, with_bases=True)
     for result, cost, efficiency in zip(campaign.results, campaign.costs, scaling, strict=True):
-        row = parts.attempt("computing its figures", result.spec.identity.run_id, partial(_row, result, cost, efficiency))
+        row = parts.attempt(
+            "computing its figures", result.spec.identity.run_id, partial(_row, result, cost, efficiency)
+        )
         if row is not None:
             yield row | label(campaign.labels.get(result.spec.identity.group_id))
     for skipped in campaign.skipped:
