@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 
 from bench_image.contract.fingerprint import fingerprint
@@ -16,6 +17,7 @@ from trainbench.figure_catalogue.run_figures import run_values
 from trainbench.planning.skipped import Skipped
 from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
+from trainbench.results.fault_isolation import FaultIsolation
 from trainbench.results.readings import gpu_name
 
 # The columns that scripts of existing users read, in their order; ours follow.
@@ -26,14 +28,17 @@ FLAT_ROW = (
 _TIER = re.compile(r"(?:decoder-)?tier-([a-z])")
 
 
-def metrics_csv(campaign: Campaign) -> str:
-    rows = list(metric_rows(campaign))
+def metrics_csv(campaign: Campaign, parts: FaultIsolation | None = None) -> str:
+    rows = list(metric_rows(campaign, parts))
     header = tuple(dict.fromkeys(name for row in chain([FLAT_ROW], rows) for name in row))
     return lines([header, *([row.get(name) for name in header] for row in rows)])
 
 
-def metric_rows(campaign: Campaign) -> Iterator[dict[str, Cell]]:
-    """Column -> value for each run, skipped ones included; units end the columns' names."""
+def metric_rows(campaign: Campaign, parts: FaultIsolation | None = None) -> Iterator[dict[str, Cell]]:
+    """Column -> value for each run, skipped ones included; units end the columns' names. A run whose row cannot be made
+    has none; `parts` takes the finding.
+    """
+    parts = parts or FaultIsolation()
 
     def label(of: str | None) -> dict[str, Cell]:
         """The work's name in the form, in campaigns that name works."""
@@ -41,7 +46,11 @@ def metric_rows(campaign: Campaign) -> Iterator[dict[str, Cell]]:
 
     scaling = efficiencies(campaign.results, with_bases=True)
     for result, cost, efficiency in zip(campaign.results, campaign.costs, scaling, strict=True):
-        yield _row(result, cost, efficiency) | label(campaign.labels.get(result.spec.identity.group_id))
+        row = parts.attempt(
+            "computing its figures", result.spec.identity.run_id, partial(_row, result, cost, efficiency)
+        )
+        if row is not None:
+            yield row | label(campaign.labels.get(result.spec.identity.group_id))
     for skipped in campaign.skipped:
         for node in skipped.nodes or (None,):
             yield label(skipped.label) | _skipped_row(campaign, skipped, node)

@@ -57,7 +57,7 @@ def _files(campaign: Campaign, parts: FaultIsolation) -> Files:
     beside = [CAMPAIGN_FILE, *(f"../runs/{result.spec.identity.run_id}/{RESULT_FILE}" for result in campaign.results)]
     # The Markdown report comes last: it lists the files before it.
     documents: Mapping[str, Callable[[], str]] = {
-        "metrics.csv": lambda: data_files.metrics_csv(campaign),
+        "metrics.csv": lambda: data_files.metrics_csv(campaign, parts),
         "COST_REPORT.md": lambda: cost_report.cost_report(campaign),
         "report.html": lambda: html.report_html(campaign, pictures, sections),
         "BENCHMARK_REPORT.md": lambda: report.benchmark_report(campaign, [*sorted(files), *beside], sections),
