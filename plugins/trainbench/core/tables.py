@@ -179,15 +179,15 @@ MAX_ROWS = 200  # nobody reads on; a page of 100,000 rows cannot even be opened
 _FIRST = {Tone.BAD: 0, Tone.WARN: 1}
 
 
-def shortened(content: Table, most: int = MAX_ROWS) -> Table:
-    """At most so many rows, marked rows first; a note says how many more there are, and where."""
+def shortened(content: Table, where: str = "the files of data beside this one have", most: int = MAX_ROWS) -> Table:
+    """At most so many rows, marked rows first; a note says how many more there are. `where`: "--json has"."""
     left_out = len(content.rows) - most
     if left_out <= 0:
         return content
     rows = sorted(content.rows, key=lambda row: _FIRST.get(row.tone, 2))
     num_marked = sum(row.tone in _FIRST for row in rows[most:])
     marked = f", {num_marked:,} of them marked" if num_marked else ""
-    note = f"And {left_out:,} more rows{marked}: verdict.json and metrics.csv have all of them."
+    note = f"And {left_out:,} more rows{marked}: {where} all of them."
     return replace(content, rows=tuple(rows[:most]), notes=(note, *content.notes))
 
 

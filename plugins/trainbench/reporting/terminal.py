@@ -59,7 +59,7 @@ def plain(text: str, style: str = "") -> Text:
 
 def rich_table(content: Table) -> RichTable:
     """A table for the terminal; the last cell has the row's tone. Of a long table the first rows."""
-    short = shortened(content)
+    short = shortened(content, "--json has")
     # Cells are Text: rich would read square brackets in a plain string as its own markup.
     shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
     if len(short.rows) < len(content.rows):

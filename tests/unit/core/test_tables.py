@@ -33,20 +33,20 @@ def long_table(rows: int, **tones: Tone) -> Table:
 
 def test_a_short_table_stays_as_it_is() -> None:
     table = long_table(MAX_ROWS)
-    assert shortened(table) is table
+    assert shortened(table, "--json has") is table
 
 
 def test_a_long_table_keeps_marked_rows_and_counts_the_rest() -> None:
     """250 rows, numbers 0 to 249; 240 is red and 245 amber: both are kept, 198 others; a note counts the 50."""
-    short = shortened(long_table(250, n240=Tone.BAD, n245=Tone.WARN))
+    short = shortened(long_table(250, n240=Tone.BAD, n245=Tone.WARN), "--json has")
     assert [row.texts[0] for row in short.rows[:3]] == ["node-240", "node-245", "node-0"]
     assert len(short.rows) == MAX_ROWS
-    assert short.notes == ("And 50 more rows: verdict.json and metrics.csv have all of them.", "A note.")
+    assert short.notes == ("And 50 more rows: --json has all of them.", "A note.")
 
 
 def test_more_red_rows_than_fit_are_counted() -> None:
-    short = shortened(long_table(300, **{f"n{i}": Tone.BAD for i in range(260)}))
-    assert short.notes[0] == "And 100 more rows, 60 of them marked: verdict.json and metrics.csv have all of them."
+    short = shortened(long_table(300, **{f"n{i}": Tone.BAD for i in range(260)}), "--json has")
+    assert short.notes[0] == "And 100 more rows, 60 of them marked: --json has all of them."
 
 
 def test_markdown_and_page_cut_alike() -> None:
