@@ -33,7 +33,7 @@ ui: setup-demo ## the demo, and Airflow stays open until Ctrl-C; NIGHTS=14 shows
 
 # Lanes that wait for pods run beside `check`, which fails soonest, and then beside those that compute. No more than five
 # at once: what waits for a busy machine keeps its own Airflow at work for longer.
-LANES := check test-kube-dags test-kube-gangs test-kube-rest test-kube-production test-fast test-image-rest test-image-runs test-slow test-browser
+LANES := check test-kube-gangs test-slow test-kube-production test-kube-rest test-kube-dags test-fast test-image-rest test-image-runs test-browser
 
 test: setup ## everything that runs without a GPU
 	@begin=$$(date +%s); if $(MAKE) --no-print-directory -k -j5 -Otarget $(LANES); then end=passed; else end=failed; fi; \
