@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -24,14 +25,14 @@ class _Shape(Frozen):
     """What the formulas of flops.py and memory_estimate.py ask of a model, by the sizes of its layers."""
 
     @property
+    @abstractmethod
     def layers(self) -> tuple[tuple[Layer, int], ...]:
         """The different layers, each with how many there are."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def num_outside(self) -> int:
         """Parameters outside of the layers: embeddings, head, last norms."""
-        raise NotImplementedError
 
     @property
     def kind(self) -> str:

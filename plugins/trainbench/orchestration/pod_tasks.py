@@ -6,6 +6,7 @@ worker's process that reads the DAG: a task whose pod succeeds needs them in the
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
@@ -97,10 +98,10 @@ class ManifestOperator(BaseOperator):
         self.options = dict(options)
         self._end: Callable[[], None] = lambda: None  # what ends the pod of this process
 
-    @cached_property
+    @property
+    @abstractmethod
     def pod(self) -> dict[str, Any]:
         """The manifest."""
-        raise NotImplementedError
 
     def pre_execute(self, context: Context) -> None:
         """End this try before its DAG run ends: it ends by itself, see `time_limits`, unless a library hangs."""
