@@ -36,6 +36,11 @@ from bench_image.training.train_step import TrainStep
 LOG_EVERY_S = 3.0
 
 
+# Until the process ends: the destructor of a gloo group, which DDP's reducer holds, may wait for ever for a peer that has
+# ended.
+_KEPT: list[object] = []
+
+
 def run(spec: RunSpec, journal: Journal) -> RunError | None:
     """Runs all phases. Returns the error of an invalid loss, with which the run is complete all the same."""
     journal.enter(Phase.BUILD)
@@ -69,6 +74,7 @@ def run(spec: RunSpec, journal: Journal) -> RunError | None:
         watch.close()
     step.close()
     group.close()
+    _KEPT.append((built, step, group))
     return error
 
 
