@@ -36,8 +36,8 @@ from bench_image.training.train_step import TrainStep
 LOG_EVERY_S = 3.0
 
 
-# Until the process ends: the destructor of a gloo group, which DDP's reducer holds, may wait for ever for a peer that has
-# ended.
+# Until the process ends: the destructor of a gloo group, which DDP's reducer holds, may wait for ever for a peer that
+# has ended.
 _KEPT: list[object] = []
 
 
