@@ -186,8 +186,20 @@ def _slow_pct(verdict: NodeVerdict) -> float:
 MAX_TRIES = 5  # of one patch, when other writers change the node
 CONFLICT = 409
 NEEDED_TO_MARK = (
-    Permission(verb="patch", resource="nodes", is_cluster_wide=True, purpose="mark a red node, and free it"),
-    Permission(verb="get", resource="nodes", is_cluster_wide=True, purpose="mark it while others change it too"),
+    Permission(
+        verb="patch",
+        resource="nodes",
+        is_cluster_wide=True,
+        is_required=False,
+        purpose="mark a red node, and free it",
+    ),
+    Permission(
+        verb="get",
+        resource="nodes",
+        is_cluster_wide=True,
+        is_required=False,
+        purpose="mark it while others change it too",
+    ),
 )
 Node = Mapping[str, Any]  # as the API's JSON
 
