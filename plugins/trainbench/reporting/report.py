@@ -74,11 +74,10 @@ def report_sections(
     shown = seconds if seconds.rows else Text("No run reported the seconds of its phases.")
     yield _evidence(seconds.title, [shown], "seconds", "Seconds")
 
-    lines = Lines((cost_report.summary(campaign), *cost_report.sample_prices(campaign)))
-    makes = (cost_report.prices_table, cost_report.example_table, cost_report.nodes_table)
+    makes = (cost_report.work_table, cost_report.prices_table, cost_report.nodes_table)
     gaps = Lines(cost_report.missing_prices(campaign))
     costs = _filled(*(make(campaign) for make in makes))
-    yield _evidence("Cost", [lines, *costs, gaps], "cost")
+    yield _evidence("Cost", [Text(cost_report.summary(campaign)), *costs, gaps], "cost")
 
     setup = _filled(run_tables.software(campaign), run_tables.chosen(campaign))
     settings = map(Closed, _filled(run_tables.work(campaign), run_tables.parameters(campaign)))

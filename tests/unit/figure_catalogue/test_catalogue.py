@@ -44,7 +44,7 @@ def tables(campaign: Campaign) -> Iterator[Table]:
     for make in (
         run_tables.performance, run_tables.startup, run_tables.telemetry, run_tables.failures,
         run_tables.skipped, run_tables.chosen, run_tables.software, run_tables.parameters,
-        cost_report.prices_table, cost_report.nodes_table, cost_report.runs_table, cost_report.example_table,
+        cost_report.prices_table, cost_report.nodes_table, cost_report.runs_table, cost_report.work_table,
     ):  # fmt: skip
         yield make(campaign)
     yield from (table for section in comparison_sections(campaign) for table in section.tables)
