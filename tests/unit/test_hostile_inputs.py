@@ -24,6 +24,7 @@ from bench_image.process.exit_codes import RANK_EXITS_FILE, read_exit_codes
 from tests.builders.nights import night
 from tests.builders.results import make_result
 from tests.builders.three_nights import node_of, overview_of
+from tests.unit.exchange.test_foreign_files import BENCH_FILE
 from trainbench.exchange.export import ExportError, imported_result
 from trainbench.exchange.result_files import ForeignFileError, parse_file
 from trainbench.history.database import HistoryError, connect
@@ -179,7 +180,7 @@ def readers(folder: Path) -> Mapping[str, Reader]:
     offers = columns + b"\np5,H100,8,98.3,40,us-east-1,{}\n"
     channels = b'[{"kind": "mail", "connection": "smtp_default", "to": ["oncall@example.org"]}]'
     params = b'{"model": "tiny", "dimensions": null, "nodes": ["node-1"], "micro_batch_size": "auto", "lora_rank": 8}'
-    bench_file = (ROOT / "tests/golden/bench-encoder-decoder.json").read_bytes()
+    bench_file = BENCH_FILE.read_bytes()
     template = (ROOT / "docs/examples/pod-templates/infiniband.yaml").read_bytes()
     levels = b"[[level]]" + (ROOT / "plugins/trainbench/judging/levels.toml").read_bytes().split(b"[[level]]")[1]
     settings = (

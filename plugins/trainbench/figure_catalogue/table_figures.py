@@ -75,8 +75,8 @@ PATTERN = Figure("pattern", "pattern", "text", "performance.tokens_per_second, m
     "test_strategy_standings.py::test_the_four_published_patterns",
     read="Throughput and memory against the median of the strategies beside it; medium: within 5 %.")
 EXAMPLE = Figure("example", "* samples take", "s, USD", "performance.samples_per_second",
-    "samples / (samples/s); x GPUs x price per GPU-hour / 3600", "trainbench.reporting.recommendations.points_of_work",
-    "test_more_gpus.py::test_ten_thousand_samples_cost_all_gpus", also=("they cost",))
+    "samples / (samples/s); x GPUs x price per GPU-hour / 3600", "trainbench.reporting.cost_report.work_table",
+    "test_cost_report.py::test_ten_thousand_samples", also=("they cost", "time"), write=duration)
 AGAINST_SMALLEST = Figure("against_smallest", "against the smallest size", "text, %", "performance.samples_per_second",
     "time saved and money added for the same samples", "trainbench.reporting.recommendations._against_base",
     "test_more_gpus.py::test_what_a_larger_size_saves_and_costs")
@@ -99,9 +99,6 @@ PRICE_OF_TIME = Figure("price_of_time", "per day", "USD", "cost.usd_per_gpu_hour
     "price per GPU-hour x 24; per week x 168; per month x 730 (8,760 h a year / 12); of one GPU",
     "trainbench.prices.quote.price_of_time", "test_ownership.py::test_a_gpu_by_the_day_week_and_month_by_hand",
     also=("per week", "per month"), write=usd)
-EXAMPLE_TIME = Figure("example_time", "time", "s, or as written", "performance.samples_per_second",
-    "samples of the example / (samples/s)", "trainbench.reporting.cost_report.example_s",
-    "test_cost_report.py::test_ten_thousand_samples", write=duration)
 EPOCH = Figure("epoch", "1 epoch", "s, or as written", "performance.samples_per_second",
     "samples of an epoch (a parameter) / (samples/s)", "trainbench.reporting.survey_tables._speed",
     "test_hardware_survey.py::test_epoch_and_costs_follow_from_the_rate", write=duration)

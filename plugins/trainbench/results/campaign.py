@@ -90,6 +90,7 @@ def _verdict(node: Mapping[str, Any]) -> dict[str, Any]:
         "num_runs": node["num_runs"],
         "comparisons": [_comparison(metric) for metric in metrics if metric["deviation"] is not None],
         **{metric["metric"]: metric["value"] for metric in metrics},
+        "decided_by": next(((metric, Against.PEERS) for metric in Metric if metric in off), None),
         "confirmation": CONFIRMATION.get(node["confirmation"], node["confirmation"]),
         "is_drill": is_drill,
     }

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import GpuTelemetry
 from trainbench.core.csv_cells import lines
-from trainbench.core.formats import NA, count, figure, listing, percent, sentence, signed, usd
+from trainbench.core.formats import NA, count, figure, listing, percent, signed, usd
 from trainbench.core.states import STATE_WORDS, TRAITS, NodeState, word
 from trainbench.core.tables import (
     Cell,
@@ -39,35 +38,9 @@ from trainbench.pages.reads.rows import (
     StrategyRow,
 )
 from trainbench.pages.render.links import Links
-from trainbench.reporting.glossary import FIGURES
-from trainbench.results.setups import setup_of, versions
+from trainbench.reporting.run_tables import facts, settings
 
-
-def glossary_tables() -> tuple[Table, ...]:
-    return (
-        make_table(
-            TRAITS.items(),
-            (
-                text("state", lambda row: STATE_WORDS[row[1].state]),
-                text("reason", lambda row: word(NodeState("", row[1].state, row[0])).partition(": ")[2]),
-                text("meaning", lambda row: _said(row[1].meaning), is_long=True),
-                text("next step", lambda row: _said(row[1].next_step), is_long=True),
-            ),
-            name="states",
-            title="States of a node and their reasons, the worst first",
-        ),
-        make_table(FIGURES, text_columns("name", "meaning", long="meaning"), name="figures", title="Figures"),
-    )
-
-
-def _said(phrase: str) -> str:
-    return sentence(phrase[:1].upper() + phrase[1:]).replace("`", "")
-
-
-SECTIONS = (
-    ("Measured", figures.PERFORMANCE), ("Probes of the GPU before the loop", figures.PROBES),
-    ("GPU and host", figures.TELEMETRY), ("Start-up, beside the measured time", figures.STARTUP),
-)  # fmt: skip
+SECTIONS = (figures.PERFORMANCE, figures.PROBES, figures.TELEMETRY, figures.STARTUP)
 
 
 def run_figures(result: RunResult) -> tuple[Table, ...]:
@@ -75,24 +48,16 @@ def run_figures(result: RunResult) -> tuple[Table, ...]:
         value = figure.value(result)
         return f"{NA}: {reason(result, figure.field)}" if value is None else figure.write(value)
 
-    spec = result.spec.model_dump(mode="json", exclude_none=True)
-    system = {"operating system": result.context.os} if result.context and result.context.os else {}
-    setup = {"node": result.spec.identity.node, **system, **versions(setup_of(result.context))}
-    return (
-        *((gpu_table(result),) if len(result.telemetry.gpus) > 1 else ()),
-        *(
-            _pairs(title, ((each.label, told(each)) for each in figures.of_section(section)))
-            for title, section in SECTIONS
-        ),
-        _pairs("Setup", setup.items()),
-        _pairs("Settings of the run", _settings(spec)),
-    )
+    of_sections = {title: ((each.label, told(each)) for each in figures.of_section(title)) for title in SECTIONS}
+    setup = {"node": result.spec.identity.node, **facts(result.context)}
+    pairs = of_sections | {"Software and hardware": setup.items(), "Settings of the run": settings(result.spec)}
+    return (*((gpu_table(result),) if len(result.telemetry.gpus) > 1 else ()), *map(_pairs, pairs, pairs.values()))
 
 
 def stored_figures(run: RunRow) -> Table:
     """What the history keeps of a run whose file has expired."""
     known = ((each.label, each.write(value)) for each in figures.STORED if (value := run.figure(each)) is not None)
-    return _pairs("Measured", known)
+    return _pairs(figures.PERFORMANCE, known)
 
 
 def gpu_table(result: RunResult) -> Table:
@@ -127,16 +92,9 @@ def _only_gpu(result: RunResult) -> GpuTelemetry:
 
 
 def _pairs(title: str, pairs: Iterable[tuple[str, str]]) -> Table:
-    return make_table(pairs, text_columns("what", "value", long="value"), name=title.split()[0].lower(), title=title)
-
-
-def _settings(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Each setting by itself, without those that are empty."""
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from _settings(value)
-        elif value not in ([], None):
-            yield name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    """The first of them, which has a name, is shown; the others are closed."""
+    name = "measured" if title == figures.PERFORMANCE else ""
+    return make_table(pairs, text_columns("what", "value", long="value"), name=name, title=title)
 
 
 WHEN = "when (UTC)"
