@@ -180,7 +180,8 @@ def decide_marks(campaign: Campaign, listed: Mapping[str, ListedNode], instance:
 
 
 def _slow_pct(verdict: NodeVerdict) -> float:
-    return min((c.deviation for c in verdict.off if c.metric is Metric.SAMPLES_PER_SECOND), default=0.0)
+    decides = verdict.decides
+    return decides.deviation if decides and decides.metric is Metric.SAMPLES_PER_SECOND else 0.0
 
 
 MAX_TRIES = 5  # of one patch, when other writers change the node

@@ -23,7 +23,7 @@ from trainbench.core.tables import Table, Tone, integer, make_table, text
 from trainbench.core.user_error import UserError
 from trainbench.exchange.result_files import ComparisonRow
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, RUN_USD, USD_PER_1000_SAMPLES, USD_PER_GPU_HOUR
-from trainbench.figure_catalogue.table_figures import EXAMPLE_TIME, PRICE_OF_TIME
+from trainbench.figure_catalogue.table_figures import EXAMPLE, PRICE_OF_TIME
 from trainbench.params.campaign_params import parse_params
 from trainbench.params.model_reference import with_configuration
 from trainbench.params.refusals import ParamsError
@@ -474,7 +474,7 @@ def estimate_table(estimates: Sequence[Estimate]) -> Table:
             text("price", lambda row: row[1].basis.value),
             integer("GPUs", lambda row: row[1].billed_gpus),
             USD_PER_GPU_HOUR.column(lambda row: row[1].usd_per_gpu_hour, "per GPU-h"),
-            EXAMPLE_TIME.column(lambda row: None if row[1].hours is None else row[1].hours * 3600),
+            EXAMPLE.column(lambda row: None if row[1].hours is None else row[1].hours * 3600, "time"),
             RUN_USD.column(lambda row: row[1].usd),
             USD_PER_1000_SAMPLES.column(lambda row: row[1].usd_per_1000_samples, "per 1K"),
             text("as of", lambda row: f"{row[1].as_of or 'given'}{' STALE' if row[1].stale else ''}"),

@@ -10,7 +10,6 @@ from trainbench.core.formats import listing, noise_share, signed
 from trainbench.core.grouping import grouped
 from trainbench.core.states import METRIC_NAMES, METRIC_UNITS, TRAITS
 from trainbench.core.verdicts import (
-    Against,
     Clue,
     Comparison,
     Finding,
@@ -156,11 +155,10 @@ def _by_gpu(node: NodeVerdict) -> Sequence[NodeVerdict]:
     ] or [node]
 
 
-def _slow_pct(verdict: NodeVerdict | GpuVerdict) -> float:
-    """The deviation of samples/s that counts: from the peers, else the lowest; of what is off where anything is."""
-    rates = [c for c in _rates(verdict) if c.is_off] or _rates(verdict)
-    peers = [c for c in rates if c.against is Against.PEERS]
-    return min((c.deviation for c in peers or rates), default=0.0)
+def _slow_pct(verdict: Verdict) -> float:
+    """The deviation of samples/s that decided, if beyond its limit; else that from the peers, or what there is."""
+    decides = [verdict.decides] if verdict.decides and verdict.decides.is_off else []
+    return next((c.deviation for c in (*decides, *_rates(verdict)) if c.metric is Metric.SAMPLES_PER_SECOND), 0.0)
 
 
 def _case(node: NodeVerdict, scene: Scene) -> Case:
@@ -220,7 +218,8 @@ def _finding(
 def _deviates(node: NodeVerdict, scene: Scene) -> Finding:
     """Slow, behind, hot or heavy: with the causes of each metric that is off."""
     case = _case(node, scene)
-    shown = node.off or [c for c in _rates(node) if c.deviation < 0]
+    decides = node.decides
+    shown = [*([decides] if decides else ()), *(c for c in node.off if c != decides)]
     clues: list[Clue] = []
     for metric in dict.fromkeys(c.metric for c in shown):
         found = _LOOKS[metric](case)

@@ -15,7 +15,6 @@ from trainbench.core.tables import Column, Table, Tone, make_table, median_run, 
 from trainbench.core.verdicts import (
     DRILL_UNDETECTED,
     NO_FIGURE,
-    Against,
     Comparison,
     Finding,
     GroupVerdict,
@@ -316,5 +315,6 @@ def rates_by_node(campaign: Campaign) -> Mapping[tuple[str, str], Sequence[tuple
 
 
 def expected_rate(node: Verdict) -> Comparison | None:
-    """The comparison of samples/s that charts draw: with the peers, else with the past, else with the level."""
-    return next((c for against in Against if (c := node.comparison(Metric.SAMPLES_PER_SECOND, against))), None)
+    """The comparison of samples/s that charts draw: the one that decided, else with peers, past or level."""
+    shown = (node.decides, *node.comparisons)
+    return next((c for c in shown if c and c.metric is Metric.SAMPLES_PER_SECOND), None)

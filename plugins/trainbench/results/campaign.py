@@ -52,6 +52,10 @@ GONE = ("changes",)  # fields of a finding
 def as_of_today(campaign: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a stored campaign, those of 0.1.0 as this version has them."""
     fields = dict(campaign)
+    fields["costs"] = [
+        {name: value for name, value in cost.items() if name != "price_spread"} if isinstance(cost, Mapping) else cost
+        for cost in fields.get("costs", ())
+    ]
     if "history" not in fields:
         return fields
     fields.pop("history")
@@ -86,6 +90,7 @@ def _verdict(node: Mapping[str, Any]) -> dict[str, Any]:
         "num_runs": node["num_runs"],
         "comparisons": [_comparison(metric) for metric in metrics if metric["deviation"] is not None],
         **{metric["metric"]: metric["value"] for metric in metrics},
+        "decided_by": next(((metric, Against.PEERS) for metric in Metric if metric in off), None),
         "confirmation": CONFIRMATION.get(node["confirmation"], node["confirmation"]),
         "is_drill": is_drill,
     }

@@ -50,8 +50,10 @@ def judged(run: RunResult, others: list[RunResult]) -> NodeVerdict:
             comparisons.append(make_comparison(own, statistics.median(peers), metric=metric))
     why = next((REASONS[c.metric] for c in comparisons if c.is_off), Why.WELL)
     confirmed = Confirmation.CONFIRMED if why is Why.SLOW else Confirmation.NOT_NEEDED
-    node = make_node(run.spec.identity.node, why=why, confirmation=confirmed, is_drill=run.spec.drill is not None)
-    return node.model_copy(update={"comparisons": tuple(comparisons)})
+    is_drill = run.spec.drill is not None
+    return make_node(
+        run.spec.identity.node, why=why, confirmation=confirmed, is_drill=is_drill, comparisons=tuple(comparisons)
+    )
 
 
 def figure(run: RunResult, metric: Metric) -> float | None:
@@ -124,7 +126,7 @@ def test_the_likely_cause_is_named(evidence: dict[str, Any], category: str, caus
     assert (finding.category, finding.subject, finding.level) == (category, "node-4", Level.ERROR)
     assert cause.lower() in finding.explanation.lower()
     assert finding.measured.startswith("samples/s −15.8 %")
-    assert (finding.why, finding.summary) == (Why.SLOW, f"is slow: {TRAITS[Why.SLOW].meaning}")
+    assert (finding.why, finding.summary) == (Why.SLOW, "is slow: samples/s −15.8 % against the median of 3 peers")
     assert [c.metric for c in finding.evidence] == [Metric.SAMPLES_PER_SECOND]
     assert finding.resolution
 
@@ -138,7 +140,8 @@ def test_a_node_that_is_behind_its_past_only_has_no_share_of_a_deviation_from_it
     past = make_comparison(9.5, 9.6, Against.PAST)
     ahead = make_comparison(9.5, 9.4)
     run = make_result("node-4", 9.5, sm_clock_mhz=1632.0)
-    (finding,) = diagnosed(*GOOD, run, why=Why.BEHIND, state=State.LOOK, comparisons=(ahead, past))
+    compared = {"comparisons": (ahead, past), "decided_by": (Metric.SAMPLES_PER_SECOND, Against.PAST)}
+    (finding,) = diagnosed(*GOOD, run, why=Why.BEHIND, state=State.LOOK, **compared)
     assert finding.cause == "The SM clock is 15.0 % below its peers'"
 
 
