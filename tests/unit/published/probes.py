@@ -35,7 +35,7 @@ def bands() -> Iterator[str]:
     assert of_h200["h2d_gb_per_s"] == of_h200["d2h_gb_per_s"]
     labels = {
         "h2d_gb_per_s": "host-to-device, device-to-host",
-        **{rate: KINDS[rate].label for rate in ("memory_gb_per_s", "matmul_bf16_tflops", "matmul_fp8_tflops")},
+        **{rate: KINDS[rate].label for rate in BANDS["NVIDIA H200"] if rate not in ("h2d_gb_per_s", "d2h_gb_per_s")},
     }
     for rate, label in labels.items():
         band, promised = of_h200[rate], f"{data_sheet('NVIDIA H200')[rate]:,.0f} {KINDS[rate].unit}"
