@@ -44,7 +44,6 @@ from trainbench.prices.price_tables import PriceError, load_prices, read_prices
 from trainbench.results.artefacts import open_store
 from trainbench.results.collect import parse_payload
 from trainbench.results.store_files import StoreError
-from trainbench.settings.channels import parse_channels
 from trainbench.settings.environment import PREFIX, SettingsError, read_settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -208,7 +207,9 @@ def readers(folder: Path) -> Mapping[str, Reader]:
             verdict.read_bytes(), _file(verdict, lambda _: store.read_campaign(campaign.campaign_id)), (StoreError,)
         ),
         "params": Reader(params, lambda raw: parse_params(_object(raw)), (ParamsError, _NoObject)),
-        "channels": Reader(channels, lambda raw: parse_channels(raw.decode(errors="replace")), (ValueError,)),
+        "channels": Reader(
+            channels, lambda raw: read_settings({f"{PREFIX}NOTIFY": raw.decode(errors="replace")}), (SettingsError,)
+        ),
         "price table": Reader(price, _file(folder / "prices.toml", read_prices), (PriceError,)),
         "price catalogue": Reader(
             offers, _file(folder / "offers.csv", lambda path: import_prices(path, "x", None, None)), (PriceError,)

@@ -44,8 +44,8 @@ from trainbench.pods.placement import MAKE_IT_FIT, MAKE_IT_WELCOME, never_fits, 
 from trainbench.pods.pod_end import EndKind, pod_end
 from trainbench.results.artefacts import open_store
 from trainbench.results.store_files import STORE_ENV
-from trainbench.settings.channels import NOTIFY_ENV, Channel
-from trainbench.settings.environment import KeepAway, Launcher, Settings
+from trainbench.settings.channels import Channel
+from trainbench.settings.environment import NOTIFY_ENV, KeepAway, Launcher, Settings
 
 
 class CheckState(StrEnum):

@@ -107,15 +107,10 @@ BUDGET = Figure("budget", "*buys", "samples, GPUs", "cost.cost_per_1000_samples_
     "trainbench.comparison.hardware_survey.purchase_price",
     "test_hardware_survey.py::test_a_budget_buys_what_the_cheapest_measured_gpu_makes_of_it",
     also=("which together do", "budget"))
-RENT_OR_BUY = Figure("rent_or_buy", "purchase", "USD, h, months", "purchase prices; price table",
-    "hours a month, and months, from which owning a GPU costs less than renting it",
+RENT_OR_BUY = Figure("rent_or_buy", "purchase", "USD, h", "purchase prices; price table",
+    "hours a month from which owning a GPU costs less than renting it",
     "trainbench.prices.quote.rent_or_buy", "test_ownership.py::test_break_even_by_hand",
-    also=("pays above h a month", "pays after", "choice"))
-OF_CHEAPEST = Figure("of_cheapest", "of the cheapest GPU", "%", "costs.json: works.this.usd_per_1000_samples",
-    "100 x cost per 1K samples / that of the same work on the cheapest kind of GPU that did it in the month",
-    "trainbench.cost.monthly_report._works",
-    "test_monthly_report.py::test_the_same_work_on_two_kinds_of_gpu_is_compared",
-    write=share_0)
+    also=("pays above h a month", "choice"))
 MONTH_CHANGE = Figure("month_change", "per 1K in *", "USD, %", "costs.json: works.last and .this and .change",
     "of a month's median price and median samples/s; change = 100 x (new - old) / old",
     "trainbench.cost.monthly_cost._work_month", "test_cost_trend.py::test_price_and_throughput_are_split_exactly",

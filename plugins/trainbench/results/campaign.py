@@ -52,6 +52,10 @@ GONE = ("changes",)  # fields of a finding
 def as_of_today(campaign: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a stored campaign, those of 0.1.0 as this version has them."""
     fields = dict(campaign)
+    fields["costs"] = [
+        {name: value for name, value in cost.items() if name != "price_spread"} if isinstance(cost, Mapping) else cost
+        for cost in fields.get("costs", ())
+    ]
     if "history" not in fields:
         return fields
     fields.pop("history")
