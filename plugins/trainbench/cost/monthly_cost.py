@@ -57,10 +57,13 @@ def paid_runs(history: History, since: datetime, until: datetime) -> DataFrame:
     with transaction(history.engine) as connection:
         rows = [dict(row) for row in connection.execute(query).mappings()]
     for row in rows:
-        batch = f", batch {row['micro_batch_size']} x {row['seq_length']} tokens" if row["micro_batch_size"] else ""
+        is_own = row["seq_length"] is None  # a command of the user's own
+        size = "{micro_batch_size} samples a step" if is_own else "batch {micro_batch_size} x {seq_length} tokens"
+        batch = f", {size.format_map(row)}" if row["micro_batch_size"] else ""
         row["nodes"] = (row["node"], *filter(None, row["peers"].split(",")))
-        gpus = f"{row['strategy']} on {count(row['num_gpus'], 'GPU')}"
-        row["work"] = f"{row['model']} {row['recipe']}{batch}, {gpus}, {row['preset']}"
+        gpus = count(row["num_gpus"], "GPU" if row["gpu_name"] else "process")
+        ours = f"{row['model']} {row['recipe']}{batch}, {row['strategy']} on {gpus}, {row['preset']}"
+        row["work"] = f"{row['model']}{batch}, on {gpus}" if is_own else ours
         row["is_measured"] = row["status"] == Status.OK.value and not row["is_drill"]
     return run_table(rows)
 

@@ -127,7 +127,7 @@ def imported_result(content: bytes) -> RunResult:
     text = result.model_dump_json(exclude={"spec": {"identity": {"campaign_id"}}})
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     work = result.spec.work
-    name = f"{IMPORTED}{gpu_name(result) or work.device.value}-{work.model}-{work.recipe}"
+    name = f"{IMPORTED}{gpu_name(result) or work.device.value}-{work.name}"
     campaign_id = f"{identifier(name, 100)}-{digest}"
     return result.model_copy(update={"spec": result.spec.changed(identity={"campaign_id": campaign_id})})
 
@@ -136,10 +136,13 @@ def file_name(result: RunResult) -> str:
     """File name without extension: "nvidia-h200-x1-mistral-7b-qlora-8x512-2026-11-21"; an encoder-decoder has the name
     of its bench file.
     """
-    if isinstance(result.spec.work.shape, EncoderDecoderShape):
-        return bench_name(result)
     work, placement = result.effective_spec.work, result.spec.placement
-    what = f"{work.model}-{work.recipe}-{work.samples_per_micro_step}x{work.seq_length}"
+    if work.own_job:
+        what = work.name
+    elif isinstance(work.shape, EncoderDecoderShape):
+        return bench_name(result)
+    else:
+        what = f"{work.model}-{work.recipe}-{work.samples_per_micro_step}x{work.seq_length}"
     where = f"{gpu_name(result) or 'cpu'}-x{0 if work.device is Device.CPU else placement.world_size}"
     return identifier(f"{where}-{what}-{result.started_at:%Y-%m-%d}", 120)
 
@@ -165,5 +168,10 @@ def choose_result(source: str, run_id: str | None, store: Store) -> RunResult:
 
 def export_file(result: RunResult, *, with_names: bool) -> tuple[str, str]:
     """Name and content of the file for publication. Raises ExportError."""
+    if result.spec.work.own_job and not with_names:
+        raise ExportError(
+            f"run {result.spec.identity.run_id} is a command of your own: the command, its folder and its environment "
+            "tell who you are. Publish it with them by --with-names, once you have read them in its result.json"
+        )
     shown = published(result) if with_names else anonymised(published(result))
     return f"{file_name(shown)}.json", shown.model_dump_json(indent=1) + "\n"

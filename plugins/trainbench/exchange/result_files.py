@@ -125,9 +125,17 @@ def row_of_runs(name: str, runs: Sequence[tuple[str, RunResult]]) -> ComparisonR
     first, spec = results[0], results[0].effective_spec
     work, half_width_pct = spec.work, HALF_WIDTH_PCT.value(first)
     figures = {each.name: known_median(each.value(result) for result in results) for each in COMPARED}
-    # Each setting, except the batch, which depends on the number of GPUs, and the data folder.
-    job = work.model_dump(mode="json", exclude={"micro_batch_size", "gradient_accumulation_steps"})
-    job |= {} if job["data"] == "memory" else {"data": "disk"}
+    ranks, samples = spec.placement.world_size, work.samples_per_micro_step * work.gradient_accumulation_steps
+    about: dict[str, Any]
+    if work.own_job:  # what its fingerprint has; the samples of its step are of all GPUs together
+        job = {"device": work.device.value, **work.own_job.canonical()}
+        about = {"label": work.name, "batch_per_rank": None if samples % ranks else samples // ranks}
+    else:
+        # Each setting, except the batch, which depends on the number of GPUs, and the data folder.
+        job = work.model_dump(mode="json", exclude={"micro_batch_size", "gradient_accumulation_steps"})
+        job |= {} if job["data"] == "memory" else {"data": "disk"}
+        label = f"{work.model} {work.recipe}, {work.seq_length} tokens, {work.precision}, {work.preset}"
+        about = {"label": label, "num_parameters": num_parameters(work.shape), "batch_per_rank": samples}
     rate, windows = figures[SAMPLES_PER_SECOND.name], first.performance.windows
     epoch_s = work.data.num_samples / rate if rate and isinstance(work.data, DiskData) else None
     uncertainty = apart([SAMPLES_PER_SECOND.value(result) for result in results], "runs")
@@ -141,14 +149,11 @@ def row_of_runs(name: str, runs: Sequence[tuple[str, RunResult]]) -> ComparisonR
         name=name,
         addresses=tuple(address for address, _ in runs[:MAX_ADDRESSES]),
         program="trainbench",
-        label=f"{work.model} {work.recipe}, {work.seq_length} tokens, {work.precision}, {work.preset}",
-        num_parameters=num_parameters(work.shape),
         job=flattened(job),
         strategy=spec.placement.strategy.value,
         hardware=hardware_name(spec, gpu_name(first)),
-        num_gpus=0 if work.device is Device.CPU else spec.placement.world_size,
-        num_ranks=spec.placement.world_size,
-        batch_per_rank=work.samples_per_micro_step * work.gradient_accumulation_steps,
+        num_gpus=0 if work.device is Device.CPU else ranks,
+        num_ranks=ranks,
         nodes=len({result.spec.identity.node for result in results}),
         num_runs=len(results),
         figures=figures,
@@ -156,6 +161,7 @@ def row_of_runs(name: str, runs: Sequence[tuple[str, RunResult]]) -> ComparisonR
         usd_per_gpu_hour=first.cost.usd_per_gpu_hour,
         price_source=first.cost.price_source,
         pod_template=setup_of(first.context).pod_template,
+        **about,
         **uncertainty,
     )
 
