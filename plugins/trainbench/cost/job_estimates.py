@@ -441,16 +441,6 @@ def _usd_per_gpu(price: Price, basis: Basis) -> float | None:
     return price_of_time(price.usd_per_gpu_hour, UNIT_HOURS[basis]) if own is None else own / price.gpus_per_instance
 
 
-def price_row(price: Price, today: date) -> dict[str, Any]:
-    """A row of the price table as JSON."""
-    return price.model_dump(mode="json") | {
-        "usd_per_gpu_hour": price.usd_per_gpu_hour,
-        "spot_usd_per_gpu_hour": price.spot_usd_per_gpu_hour,
-        "age_days": price.age_days(today),
-        "stale": price.is_stale(today),
-    }
-
-
 def skipped_table(imported: ImportedPrices) -> Table:
     return make_table(
         imported.skipped,

@@ -36,7 +36,6 @@ from trainbench.core.verdicts import (
 from trainbench.history.summaries import WorkSummary, absent_nodes
 from trainbench.history.tables import SETTING, acknowledgements, campaigns, node_verdicts, notices, works
 from trainbench.judging.checks import GONE_DAYS
-from trainbench.judging.node_findings import finding_of
 from trainbench.results.campaign import Campaign
 
 NIGHTS_TO_OPEN = {State.RED: 1, State.LOOK: 2, State.NOT_CHECKED: 3}
@@ -373,7 +372,7 @@ class _Tonight:
     def says(self, node: NodeState) -> Values:
         """Its state and what it is of. Empty where nobody need know."""
         group_id, verdict = self._verdicts.get((node.node, node.why), (None, None))
-        finding = finding_of(self.campaign, node, group_id)
+        finding = self.campaign.finding_of(node, group_id)
         if node.why is Why.ABSENT and finding.level is Level.INFO:  # kept out on purpose
             return {}
         work = self._works.get((group_id or "", node.node))

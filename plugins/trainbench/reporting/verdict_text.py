@@ -26,7 +26,6 @@ from trainbench.core.verdicts import (
 )
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, SAMPLES_PER_SECOND, TEMPERATURE_MEAN_C
 from trainbench.figure_catalogue.table_figures import DEVIATION
-from trainbench.judging.node_findings import finding_of
 from trainbench.judging.node_runs import judged_rate
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.reporting import configuration_tables, recommendations, survey_tables
@@ -259,7 +258,7 @@ def node_rows(campaign: Campaign) -> tuple[NodeRow, ...]:
             state=node.state,
             why=node.why,
             reason=node.reason,
-            next_step=finding_of(campaign, node).resolution,
+            next_step=campaign.finding_of(node).resolution,
             comparisons=verdicts.get((node.node, node.why), ()),
         )
         for node in sorted(campaign.node_states, key=NodeState.urgency)

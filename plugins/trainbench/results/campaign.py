@@ -13,7 +13,7 @@ from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import RunResult, Status
 from trainbench.core.baselines import Baseline
 from trainbench.core.grouping import grouped
-from trainbench.core.states import TRAITS, NodeState, state_of
+from trainbench.core.states import TRAITS, NodeState, plain_finding, state_of
 from trainbench.core.verdicts import (
     ALARMS,
     Against,
@@ -193,6 +193,15 @@ class Campaign(Frozen):
                 for name in finding.nodes:
                     states.setdefault(name, NodeState(name, State.LOOK, Why.ABSENT, finding.measured))
         return tuple(states.values())
+
+    def finding_of(self, node: NodeState, group_id: str | None = None) -> Finding:
+        """The finding that explains its state, that at this work first; else one from the state alone."""
+        mine = [each for each in self.findings if each.why is node.why and node.node in each.nodes]
+        return min(
+            mine,
+            key=lambda each: (each.group_id != group_id, len(each.nodes)),
+            default=plain_finding(node, group_id),
+        )
 
     @property
     def unjudged_failures(self) -> tuple[RunResult, ...]:
