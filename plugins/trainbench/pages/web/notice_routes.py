@@ -93,7 +93,7 @@ def notice(notice_id: int, asked: Asked = Depends()) -> Response:
     stored = _notice(asked, notice_id)
     filters = Filters(since=asked.now.date() - timedelta(days=TREND_DAYS))
     node = asked.pages.read(node_page, filters, stored.node, asked.now, FRESH) if stored.node else None
-    series = [each for each in node.series if each.group_id == stored.group_id] if node else []
+    series = [each for each in node.series if each[-1].group_id == stored.group_id] if node else []
     return respond(
         asked.request,
         "notice.html.j2",
