@@ -18,8 +18,8 @@ from trainbench.alerting.notice_text import Message
 from trainbench.alerting.outbox import Outbox, send_due
 from trainbench.core.verdicts import Why
 from trainbench.history.history import open_history
-from trainbench.pages.banners import banners
-from trainbench.pages.banners.banners import BannerCache
+from trainbench.pages.web import banners
+from trainbench.pages.web.banners import BannerCache
 from trainbench.settings.channels import Mail
 
 DAG = "node_consistency"

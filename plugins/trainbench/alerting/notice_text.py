@@ -16,7 +16,7 @@ from trainbench.core.formats import listing, one_line, sentence
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Why
 from trainbench.history.notices import Notice
-from trainbench.reporting.html import environment
+from trainbench.reporting.document import environment
 
 MAX_NAMED = 20  # entries in one message; the others are only counted
 

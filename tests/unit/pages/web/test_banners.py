@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders.notices import make_notice
 from trainbench.core.verdicts import Why
-from trainbench.pages.banners.banners import banners
+from trainbench.pages.web.banners import banners
 
 AT = datetime(2026, 11, 21, 2, tzinfo=UTC)
 
