@@ -89,7 +89,7 @@ def test_a_slow_node_from_its_night_to_recovery(client: Any, history: Any) -> No
 
     assert banner["category"] == "error"
     assert banner["text"] == (
-        "**node-2** is slow: samples/s −10.0 % against its peers, since 01 Nov 03:00 UTC. "
+        "**node-2 is slow: samples/s −10.0 % against its peers**, since 01 Nov 03:00 UTC. "
         "node-2 is hot: its fans stand still. "
         f"[Notice](plugin/trainbench/trainbench/notices/{number}) · "
         "[Report](dags/node_consistency/runs/scheduled__1/plugin/trainbench-run)"
