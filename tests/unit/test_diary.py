@@ -391,4 +391,4 @@ def test_the_noise_between_runs_is_not_that_of_their_windows(tmp_path: Path) -> 
     assert floor.within.sd_pct == pytest.approx(1.0, rel=0.01)
     report = benchmark_report(night.campaign)
     assert "| between runs | Pooled standard deviation of the samples/s that one node shows from run to" in report
-    assert "- **noise**: Standard deviation of one run: the larger of the deviations between runs and between" in report
+    assert "| noise | Standard deviation of one run: the larger of the deviations between runs and between" in report
