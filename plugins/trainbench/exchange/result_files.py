@@ -66,8 +66,12 @@ class ComparisonRow(Frozen):
     rank.
 
     `apart_pct`: half of the range of the runs' samples/s over their median; of a single run its own 95 % half-width, or
-    half of the range of its epochs.
+    half of the range of its epochs. What `compare` adds is None where it is not known, or the baseline did other work:
+    `relative_rate` = samples/s / the baseline's, `relative_usd` likewise per 1K samples. `is_ranked`: False where
+    neither the batch of a GPU nor that of all is the baseline's, so a step is other work.
     """
+
+    number: int = 0  # from 1, in the order of the sources and of --cost
 
     name: str
     addresses: tuple[str, ...]  # of the raw files, at most MAX_ADDRESSES
@@ -89,6 +93,13 @@ class ComparisonRow(Frozen):
     usd_per_gpu_hour: float | None = None
     price_source: str | None = None
     pod_template: str | None = None  # its digest; "none": without one; None: not known
+    usd_per_1000_samples: float | None = None
+    usd_per_1m_tokens: float | None = None
+    usd_per_epoch: float | None = None
+    relative_rate: float | None = None
+    relative_usd: float | None = None
+    is_ranked: bool = False
+    is_baseline: bool = False
 
     def figure(self, figure: Figure) -> float | None:
         return self.figures[figure.name]
