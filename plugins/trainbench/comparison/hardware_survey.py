@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +12,7 @@ from bench_image.contract.memory_estimate import memory_need_bytes
 from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
-from trainbench.comparison.configurations import SpeedUp, noise_of_one_run, runs_with_throughput
+from trainbench.comparison.configurations import SpeedUp, runs_with_throughput
 from trainbench.comparison.entries import MeasuredRuns, by_placed_work, gpu_kind_by_node, kind_of_skipped
 from trainbench.core.formats import DAYS_FROM_H, NA, figure, listing, usd
 from trainbench.core.grouping import grouped
@@ -23,7 +24,6 @@ from trainbench.figure_catalogue.run_figures import (
     USD_PER_GPU_HOUR,
 )
 from trainbench.figure_catalogue.table_figures import BUDGET, RENT_OR_BUY
-from trainbench.judging.noise import median_variance
 from trainbench.params.campaign_params import ComparisonParams
 from trainbench.prices.price_tables import ListPrice, list_price, name_parts
 from trainbench.prices.quote import rent_or_buy
@@ -162,15 +162,13 @@ def baseline(among: Sequence[SurveyCell], wanted: str | None) -> SurveyCell | No
 
 
 def relative_speed(cell: SurveyCell, base: SurveyCell) -> SpeedUp | None:
-    """Tokens/s over those of `base`, with the noise of both cells' runs and windows; nothing is paired."""
+    """Tokens/s over those of `base`, with the noise of both; nothing is paired."""
     if not cell.tokens_per_s or not base.tokens_per_s:
         return None
     ratio = cell.tokens_per_s / base.tokens_per_s
     if cell is base:
         return SpeedUp(ratio, None, len(cell.results))
-    one_run = noise_of_one_run([cell.results, base.results])
-    variance = median_variance(len(cell.results)) + median_variance(len(base.results))
-    return SpeedUp(ratio, one_run.half_width(variance) if one_run else None, len(cell.results))
+    return SpeedUp(ratio, math.hypot(cell.noise, base.noise), len(cell.results))
 
 
 def saved_memory(cell: SurveyCell, among: Sequence[SurveyCell]) -> Saved | None:
@@ -265,20 +263,14 @@ def _rented(budget_usd: float, cells: Sequence[SurveyCell], best: SurveyCell | N
 
 
 def price_notes(cells: Sequence[SurveyCell]) -> Iterator[str]:
-    """For each kind of GPU whose price counts, and how far others of the table lie from it."""
+    """For each kind of GPU whose price counts."""
     for gpu, known in grouped((cell.gpu, cell.price) for cell in cells).items():
         price = next(filter(None, known), None)
         if price is None:
             yield f"No price of {gpu} is known: it is compared by speed only."
             continue
-        as_of, spread = f" of {price.price_as_of}" if price.price_as_of else "", ""
-        if apart := price.price_spread:
-            low, high = usd(apart.low_usd_per_gpu_hour), usd(apart.high_usd_per_gpu_hour)
-            spread = (
-                f" It is one of {apart.num_prices} that fit, from {low} ({apart.low_offer}) to {high} "
-                f"({apart.high_offer}); costs scale with it."
-            )
-        yield f"Price of {gpu}: {usd(price.usd_per_gpu_hour)} per GPU-hour, {price.price_source}{as_of}.{spread}"
+        as_of = f" of {price.price_as_of}" if price.price_as_of else ""
+        yield f"Price of {gpu}: {usd(price.usd_per_gpu_hour)} per GPU-hour, {price.price_source}{as_of}."
 
 
 def purchase_table(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> Table:
@@ -341,32 +333,23 @@ def rent_or_buy_table(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> 
             USD_PER_GPU_HOUR.column(lambda row: row[1], "rent per GPU-hour"),
             RENT_OR_BUY.column(lambda row: row[2]),
             RENT_OR_BUY.column(lambda row: row[3], "pays above h a month"),
-            RENT_OR_BUY.column(lambda row: row[4], "pays after"),
-            RENT_OR_BUY.column(lambda row: row[5], "choice", is_number=False),
+            RENT_OR_BUY.column(lambda row: row[4], "choice", is_number=False),
         ),
         notes=notes,
         title="Rent or buy",
     )
 
 
-def _choice_row(gpu: str, cell: SurveyCell, wanted: ComparisonParams) -> tuple[str, str, str, str, str, str]:
+def _choice_row(gpu: str, cell: SurveyCell, wanted: ComparisonParams) -> tuple[str, str, str, str, str]:
     rent, price = cell.figure(USD_PER_GPU_HOUR), purchase_price(gpu, wanted)
     capex = price.usd if price else None
     if rent is None or capex is None:
         missing = NO_PURCHASE_PRICE if capex is None else "no price per hour is known: usd_per_gpu_hour"
-        return gpu, usd(rent), usd(capex), NA, NA, f"cannot be answered: {missing}"
-    choice = rent_or_buy(
+        return gpu, usd(rent), usd(capex), NA, f"cannot be answered: {missing}"
+    hours, why = rent_or_buy(
         rent, capex, wanted.used_hours_per_month, wanted.life_months, opex_usd_per_gpu_hour=wanted.opex_usd_per_gpu_hour
     )
-    hours = "never" if choice.break_even_hours_per_month is None else figure(choice.break_even_hours_per_month, 3)
-    months = choice.break_even_months
-    if months is None:
-        after = "never"
-    elif months > wanted.life_months:
-        after = f"not in its {figure(wanted.life_months, 3)} months"
-    else:
-        after = f"{figure(months, 3)} months"
-    return gpu, usd(rent), usd(capex), hours, after, choice.why
+    return gpu, usd(rent), usd(capex), "never" if hours is None else figure(hours, 3), why
 
 
 class PurchasePrice(NamedTuple):

@@ -46,7 +46,7 @@ SPREAD = Figure("spread", "spread", "%", "verdict.json: groups.spread_pct",
     "test_judged_figures.py::test_the_spread_by_hand", read="(fastest node - slowest node) / median of the nodes.")
 NOISE = Figure("noise", "noise", "%", "verdict.json: groups.noise_pct",
     "of one run's ln(samples/s): the larger standard deviation of that between runs and that within runs",
-    "trainbench.judging.noise.estimate", "test_noise.py::test_the_larger_estimate_counts",
+    "trainbench.judging.noise.pooled", "test_noise.py::test_the_larger_estimate_counts",
     read="Standard deviation of one run: the larger of the deviations between runs and between windows.")
 NOISE_BETWEEN_RUNS = Figure("noise_between_runs", "between runs", "%", "performance.samples_per_second",
     "pooled standard deviation of ln(samples/s) over the runs of a node, without what a round does to all alike",
@@ -107,15 +107,10 @@ BUDGET = Figure("budget", "*buys", "samples, GPUs", "cost.cost_per_1000_samples_
     "trainbench.comparison.hardware_survey.purchase_price",
     "test_hardware_survey.py::test_a_budget_buys_what_the_cheapest_measured_gpu_makes_of_it",
     also=("which together do", "budget"))
-RENT_OR_BUY = Figure("rent_or_buy", "purchase", "USD, h, months", "purchase prices; price table",
-    "hours a month, and months, from which owning a GPU costs less than renting it",
+RENT_OR_BUY = Figure("rent_or_buy", "purchase", "USD, h", "purchase prices; price table",
+    "hours a month from which owning a GPU costs less than renting it",
     "trainbench.prices.quote.rent_or_buy", "test_ownership.py::test_break_even_by_hand",
-    also=("pays above h a month", "pays after", "choice"))
-OF_CHEAPEST = Figure("of_cheapest", "of the cheapest GPU", "%", "costs.json: works.this.usd_per_1000_samples",
-    "100 x cost per 1K samples / that of the same work on the cheapest kind of GPU that did it in the month",
-    "trainbench.cost.monthly_report._works",
-    "test_monthly_report.py::test_the_same_work_on_two_kinds_of_gpu_is_compared",
-    write=share_0)
+    also=("pays above h a month", "choice"))
 MONTH_CHANGE = Figure("month_change", "per 1K in *", "USD, %", "costs.json: works.last and .this and .change",
     "of a month's median price and median samples/s; change = 100 x (new - old) / old",
     "trainbench.cost.monthly_cost._work_month", "test_cost_trend.py::test_price_and_throughput_are_split_exactly",
@@ -133,9 +128,10 @@ EQUAL_WORK = Figure("equal_work", "equal work", "text", "spec, chosen",
     "trainbench.comparison.entries.work_groups", "test_comparable.py::test_unequal_work_is_apart_and_says_in_what",
     read="Model, data, batch, dtypes, optimizer, checkpointing are equal, by fingerprint; else no ranking.")
 LEVEL = Figure("level", "level", "text", "performance.windows, performance.samples_per_second",
-    "two rates whose difference is within the noise of their runs and windows", "trainbench.comparison.entries.is_tie",
+    "two rates no further apart than chance brings them: by their runs and windows, and by 0.5 % as of three runs",
+    "trainbench.comparison.entries.is_tie",
     "test_strategy_standings.py::test_ties_within_the_noise_are_named_and_share_the_first_place",
-    read="Closer together than the noise of their runs and windows: chance could swap their order.")
+    read="So close together that chance could swap their order, by what runs and windows differ by.")
 # fmt: on
 TABLE_FIGURES = tuple(each for each in list(globals().values()) if isinstance(each, Figure))
 

@@ -11,12 +11,12 @@ from bench_image.contract.work import Device
 from trainbench.comparison.entries import MeasuredRuns
 from trainbench.core.formats import NA, count, figure, moment, plural, usd
 from trainbench.core.grouping import grouped
-from trainbench.core.known_values import sum_of_all
+from trainbench.core.known_values import known_sum, sum_of_all
 from trainbench.core.markdown import escape
 from trainbench.core.tables import RESULT_LINK, Table, integer, make_table, median_run, short_names, text
 from trainbench.figure_catalogue import run_figures
 from trainbench.figure_catalogue.table_figures import EXAMPLE, time_columns
-from trainbench.prices.run_cost import NOT_PRICED, RunCost, campaign_cost
+from trainbench.prices.run_cost import NOT_PRICED, RunCost
 from trainbench.reporting import configuration_tables, recommendations
 from trainbench.reporting.document import Lines, Section, Text, markdown
 from trainbench.reporting.recommendations import SAMPLES
@@ -64,17 +64,20 @@ FORMULAS = (
 
 
 def summary(campaign: Campaign) -> str:
-    """The campaign's cost in one sentence: "This campaign cost $0.21: 4 runs, 0.35 GPU-hours"."""
-    total = campaign_cost(campaign.costs)
-    runs = count(total.num_runs, "run")
-    spent = runs if total.gpu_hours is None else f"{runs}, {figure(total.gpu_hours, 3)} GPU-hours"
+    """The campaign's cost in one sentence, re-runs and failed runs included: "This campaign cost $0.21: 4 runs, 0.35
+    GPU-hours".
+    """
+    total_usd, gpu_hours = (known_sum(getattr(c, name) for c in campaign.costs) for name in ("run_usd", "gpu_hours"))
+    num_unknown = sum(cost.run_usd is None for cost in campaign.costs)
+    runs = count(len(campaign.costs), "run")
+    spent = runs if gpu_hours is None else f"{runs}, {figure(gpu_hours, 3)} GPU-hours"
     if _is_cpu_trial(campaign):
         return f"{NOT_PRICED} ({runs})."
-    if total.usd is None:
+    if total_usd is None:
         why = "has a price" if all(cost.usd_per_gpu_hour is None for cost in campaign.costs) else "has a known cost"
         return f"The cost of this campaign is unknown: no run {why} ({spent})."
-    more = f"; {count(total.num_unknown, 'run')} without a known cost not included" if total.num_unknown else ""
-    return f"This campaign cost {usd(total.usd)}: {spent}{more}."
+    more = f"; {count(num_unknown, 'run')} without a known cost not included" if num_unknown else ""
+    return f"This campaign cost {usd(total_usd)}: {spent}{more}."
 
 
 def work_table(campaign: Campaign) -> Table:

@@ -14,7 +14,6 @@ from trainbench.core.grouping import grouped
 from trainbench.core.markdown import bullets, escape
 from trainbench.core.tables import LOG_LINK, RESULT_LINK, Table, Tone, only
 from trainbench.core.verdicts import Finding, State
-from trainbench.judging.node_findings import finding_of
 from trainbench.reporting import cost_report, glossary, plots, run_tables, verdict_text
 from trainbench.reporting.comparison_sections import comparison_sections
 from trainbench.reporting.document import Card, Closed, Lines, Part, Picture, Section, Text, document_html, markdown
@@ -163,7 +162,7 @@ def _verdict(campaign: Campaign, pictures: Collection[str]) -> Iterator[Part]:
 def _findings(campaign: Campaign, log_link: str) -> Iterator[Part]:
     explained = verdict_text.findings_by_node(campaign)
     red = [node for node in campaign.node_states if node.state is State.RED and node.node not in explained]
-    for finding in (finding_of(campaign, node) for node in red):
+    for finding in (campaign.finding_of(node) for node in red):
         yield Card(finding.level, _title(finding), [("Next step", sentence(finding.resolution))])
     for alike in grouped(((finding.level, finding.category), finding) for finding in campaign.findings).values():
         is_folded = len(alike) > MAX_ALIKE
