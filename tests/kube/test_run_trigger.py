@@ -85,7 +85,7 @@ def triggers(cluster: Any, airflow_db: None, monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection(cluster))
     monkeypatch.setattr(kubernetes_operator, "REFRESH_S", 0.2)
     monkeypatch.setattr(run_trigger, "MIN_DEFERRED_S", 0.0)
-    monkeypatch.setattr(run_trigger, "HOOK_S", 1e-6)  # each test has rights of its own
+    monkeypatch.setattr(kubernetes_operator, "HOOK_S", 1e-6)  # each test has rights of its own
     monkeypatch.setattr(time_limits, "LOG_SILENCE_S", 600.0)
     return Triggers(cluster, str(tmp_path / "store"))
 

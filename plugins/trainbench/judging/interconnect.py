@@ -21,11 +21,11 @@ from trainbench.params.campaign_params import BenchmarkParams
 from trainbench.planning.interconnect import Interconnect
 from trainbench.planning.link_search import MOST_ROUNDS, Culprit, GroupState, GroupTest, LinkSearch, Outcome
 from trainbench.planning.plan import Plan
-from trainbench.pods.gangs import failed_rank, nodes_of
+from trainbench.pods.gangs import failed_rank
 from trainbench.pods.pod_end import INFRASTRUCTURE, NOT_FREE, EndKind
 
 # The node is at fault or taken, not its links: it is left out, and the others run again.
-LEFT_OUT = NOT_FREE | {EndKind.UNSCHEDULABLE, EndKind.NODE_LOST}
+LEFT_OUT = NOT_FREE | {EndKind.NO_NODE, EndKind.UNSCHEDULABLE, EndKind.NODE_LOST}
 CHANCE = 3 * 1.4826  # standard deviations, by the median absolute deviation of normal noise
 LATENCY_PCT = 50.0  # less than this share of a group's rate of calls is not told from the hosts' scatter
 TRAINING, LATENCY = "ddp samples/s per GPU", "all-reduce calls/s"
@@ -64,7 +64,7 @@ def outcome_of(
     """What a group made. `of_round`: all groups of its round; `well`: those of earlier rounds that passed."""
     if run.error and (run.error.kind in LEFT_OUT or run.error.kind in INFRASTRUCTURE):
         rank = failed_rank(run)
-        node = nodes_of(run.spec)[rank or 0]
+        node = run.spec.identity.nodes[rank or 0]
         absent = {node: run.error.message} if run.error.kind in LEFT_OUT else {}
         return Outcome(test=test, state=GroupState.NOT_RUN, evidence=run.error.message, absent=absent)
     if run.error or run.links is None:
@@ -148,7 +148,7 @@ def link_findings(plan: Plan, results: Sequence[RunResult]) -> tuple[Finding, ..
     if search.stopped:
         findings.append(_of_all(plan, search.stopped))
     if due:
-        left = listing(node for spec in due for node in nodes_of(spec))
+        left = listing(node for spec in due for node in spec.identity.nodes)
         findings.append(_of_all(plan, f"the search is not over: {count(len(due), 'group')} did not run ({left})"))
     findings += [
         Finding(

@@ -17,7 +17,6 @@ from trainbench.core.formats import figure, share
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Finding, Level
 from trainbench.judging.interconnect import scatter_pct
-from trainbench.pods.gangs import nodes_of
 
 SLOW_RANK, SLOW_EXCHANGE = "slow_rank", "slow_exchange"
 EXCHANGE_PCT = 25.0  # of a step: where the exchange takes less, faster links gain little
@@ -39,7 +38,7 @@ def slow_rank_findings(results: Sequence[RunResult], limit_pct: float) -> tuple[
         if len(run.ranks) > 1 and len(num_steps) == 1 and 0 not in num_steps:
             runs.append(run)
     slow = [(run, one) for run in runs for one in slow_ranks(run.ranks, limit_pct)]
-    places = grouped(((nodes_of(run.spec), place(run, one.rank)), (run, one)) for run, one in slow)
+    places = grouped(((run.spec.identity.nodes, place(run, one.rank)), (run, one)) for run, one in slow)
     findings = [_finding(of_place, runs, limit_pct) for of_place in places.values()]
     named = {run.spec.identity.run_id for run, _ in slow}
     shares = [(exchange_pct(run.ranks), run) for run in runs if run.spec.identity.run_id not in named]
@@ -89,7 +88,7 @@ def exchange_pct(ranks: Sequence[RankSummary]) -> float:
 def place(run: RunResult, rank: RankSummary) -> str:
     """ "node-3, GPU 1"; on the CPU the node alone."""
     node, local = divmod(rank.rank, run.spec.placement.gpus_per_node)
-    name = nodes_of(run.spec)[node]
+    name = run.spec.identity.nodes[node]
     if run.spec.work.device is not Device.CUDA:
         return name
     index = next((gpu.index for gpu in (run.context.gpus if run.context else ()) if gpu.uuid == rank.gpu_uuid), local)
@@ -99,7 +98,7 @@ def place(run: RunResult, rank: RankSummary) -> str:
 def _finding(of_place: Sequence[tuple[RunResult, SlowRank]], runs: Sequence[RunResult], limit_pct: float) -> Finding:
     run, slow = max(of_place, key=lambda pair: pair[1].longer_pct)
     where, number = place(run, slow.rank), slow.rank.rank
-    so = _in_runs(len(of_place), sum(nodes_of(other.spec) == nodes_of(run.spec) for other in runs))
+    so = _in_runs(len(of_place), sum(other.spec.identity.nodes == run.spec.identity.nodes for other in runs))
     return Finding(
         level=Level.WARNING,
         category=SLOW_RANK,
