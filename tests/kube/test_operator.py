@@ -152,7 +152,7 @@ ENDS = (
     Case("drained", SLEEP, faults=happens("drain"), own_node={}, state="skipped", kind="withdrawn"),
     Case("cordoned", own_node={"unschedulable": True}, state="skipped", kind="withdrawn", modes=(DEFERRED,)),
     Case(
-        "cordoned-late", gpus=1, faults=happens("cordon", 1, "created", node="NODE"), own_node={}, state="skipped",
+        "late-cordoned", gpus=1, faults=happens("cordon", 1, "created", node="NODE"), own_node={}, state="skipped",
         kind="withdrawn", modes=(DEFERRED,),
     ),
     Case(
