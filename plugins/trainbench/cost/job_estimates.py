@@ -23,7 +23,7 @@ from trainbench.core.tables import Table, Tone, integer, make_table, text
 from trainbench.core.user_error import UserError
 from trainbench.exchange.result_files import ComparisonRow
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, RUN_USD, USD_PER_1000_SAMPLES, USD_PER_GPU_HOUR
-from trainbench.figure_catalogue.table_figures import EXAMPLE_TIME, PRICE_OF_TIME
+from trainbench.figure_catalogue.table_figures import EXAMPLE, PRICE_OF_TIME
 from trainbench.params.campaign_params import parse_params
 from trainbench.params.model_reference import with_configuration
 from trainbench.params.refusals import ParamsError
@@ -42,6 +42,7 @@ from trainbench.prices.quote import (
     quotes,
     work_hours,
 )
+from trainbench.results.readings import ON_CPU
 
 SHOWN_FROM_GB = 0.1  # less is not worth a clause
 
@@ -182,7 +183,8 @@ class Estimate(TrainingJob):
 
     @property
     def job(self) -> str:
-        return f"{self.work}, on {count(self.num_gpus, 'GPU')}" + (f" ({self.gpu})" if self.gpu else "")
+        noun = "process" if self.gpu == ON_CPU else "GPU"
+        return f"{self.work}, on {count(self.num_gpus, noun)}" + (f" ({self.gpu})" if self.gpu else "")
 
 
 def estimate(
@@ -390,12 +392,13 @@ def _measured_memory(row: ComparisonRow) -> MemoryFit | None:
     if need_gb is None:
         return None
     memory = gpu_memory_bytes(row.hardware)
+    where = "in the largest process" if row.hardware == ON_CPU else "on each GPU"
     return MemoryFit(
         need_gb=need_gb,
         gpu_gb=None if memory is None else memory / 1e9,
         fits=True,
         smallest_gpu=None,
-        sentence=f"Memory: a peak of {figure(need_gb, 3)} GB was measured on each GPU, so it fits.",
+        sentence=f"Memory: a peak of {figure(need_gb, 3)} GB was measured {where}, so it fits.",
     )
 
 
@@ -438,16 +441,6 @@ def _usd_per_gpu(price: Price, basis: Basis) -> float | None:
     return price_of_time(price.usd_per_gpu_hour, UNIT_HOURS[basis]) if own is None else own / price.gpus_per_instance
 
 
-def price_row(price: Price, today: date) -> dict[str, Any]:
-    """A row of the price table as JSON."""
-    return price.model_dump(mode="json") | {
-        "usd_per_gpu_hour": price.usd_per_gpu_hour,
-        "spot_usd_per_gpu_hour": price.spot_usd_per_gpu_hour,
-        "age_days": price.age_days(today),
-        "stale": price.is_stale(today),
-    }
-
-
 def skipped_table(imported: ImportedPrices) -> Table:
     return make_table(
         imported.skipped,
@@ -474,7 +467,7 @@ def estimate_table(estimates: Sequence[Estimate]) -> Table:
             text("price", lambda row: row[1].basis.value),
             integer("GPUs", lambda row: row[1].billed_gpus),
             USD_PER_GPU_HOUR.column(lambda row: row[1].usd_per_gpu_hour, "per GPU-h"),
-            EXAMPLE_TIME.column(lambda row: None if row[1].hours is None else row[1].hours * 3600),
+            EXAMPLE.column(lambda row: None if row[1].hours is None else row[1].hours * 3600, "time"),
             RUN_USD.column(lambda row: row[1].usd),
             USD_PER_1000_SAMPLES.column(lambda row: row[1].usd_per_1000_samples, "per 1K"),
             text("as of", lambda row: f"{row[1].as_of or 'given'}{' STALE' if row[1].stale else ''}"),

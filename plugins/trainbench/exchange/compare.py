@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import NA, count, duration, figure, listing, percent, share, usd
 from trainbench.core.grouping import grouped
 from trainbench.core.number_checks import QuantityError, positive
-from trainbench.core.tables import Column, Table, integer, make_table, number, text
+from trainbench.core.tables import Column, Table, integer, make_table, number, shortened, text, text_columns
 from trainbench.core.user_error import UserError
 from trainbench.exchange.result_files import ComparisonRow, Gathered, differences, same_job
 from trainbench.figure_catalogue.run_figures import (
@@ -31,44 +29,24 @@ from trainbench.figure_catalogue.run_figures import (
 from trainbench.figure_catalogue.table_figures import EPOCH, RELATIVE_SPEED
 from trainbench.prices.price_tables import Price, price_for
 from trainbench.prices.quote import usd_per_1m_tokens, usd_per_1000_samples, where_known
-from trainbench.reporting.document import Lines, Section, Terms
+from trainbench.reporting.document import Closed, Lines, Section
 from trainbench.reporting.html import document_html
 from trainbench.results.store_files import BrokenFile
 
 FORMAT, FORMAT_VERSION = "trainbench-comparison", 1
 GIVEN = "given by --cost"
-MAX_ROWS = 200  # of one table; --json has all
 
 
 class CompareError(UserError, ValueError):
     """The comparison cannot be made with these options; the message says why and what to do."""
 
 
-class RankedRow(Frozen):
-    """A row with its number, its price and how it stands against the baseline of its job; None: not known, or the
-    baseline did other work. `relative_rate` = samples/s / the baseline's; `relative_usd` likewise per 1K samples.
-    `is_ranked`: False where neither the batch of a GPU nor that of all is the baseline's, so a step is other work.
-    """
-
-    number: int  # from 1, in the order of the sources and of --cost
-    measured: ComparisonRow
-    usd_per_gpu_hour: float | None
-    price_source: str | None
-    usd_per_1000_samples: float | None
-    usd_per_1m_tokens: float | None
-    usd_per_epoch: float | None
-    relative_rate: float | None = None
-    relative_usd: float | None = None
-    is_ranked: bool = False
-    is_baseline: bool = False
-
-
 @dataclass(frozen=True)
 class Job:
     """Rows of one job. The baseline is the chosen row, else the first."""
 
-    rows: tuple[RankedRow, ...]
-    base: RankedRow
+    rows: tuple[ComparisonRow, ...]
+    base: ComparisonRow
 
 
 def compare(
@@ -84,7 +62,7 @@ def compare(
     if baseline is not None and not 1 <= baseline <= len(rows):
         raise CompareError(f"--baseline is {baseline}: choose a row, 1 to {len(rows)}")
     priced = [_priced(number, row, prices, costs[number - 1] if costs else None) for number, row in enumerate(rows, 1)]
-    of_jobs = grouped(((row.measured.program, *sorted(row.measured.job.items())), row) for row in priced)
+    of_jobs = grouped(((row.program, *sorted(row.job.items())), row) for row in priced)
     jobs = []
     for members in of_jobs.values():
         base = next((row for row in members if row.number == baseline), members[0])
@@ -116,9 +94,7 @@ def summary(jobs: Sequence[Job]) -> tuple[str, ...]:
 def document(jobs: Sequence[Job], notes: Sequence[str], left_out: Sequence[BrokenFile]) -> dict[str, Any]:
     """The comparison as JSON: one entry for each row, in the order of the sources."""
     rows = [
-        {**row.measured.model_dump(mode="json", exclude={"figures"}), **row.measured.figures}
-        | row.model_dump(mode="json", exclude={"measured"})  # its price is the one that counts
-        | {"job_number": number}
+        row.model_dump(mode="json", exclude={"figures"}) | dict(row.figures) | {"job_number": number}
         for number, job in enumerate(jobs, 1)
         for row in job.rows
     ]
@@ -132,75 +108,70 @@ def document(jobs: Sequence[Job], notes: Sequence[str], left_out: Sequence[Broke
     }
 
 
-def _priced(number: int, measured: ComparisonRow, prices: Sequence[Price], given: float | None) -> RankedRow:
-    price, source = None, None
+def _priced(number: int, row: ComparisonRow, prices: Sequence[Price], given: float | None) -> ComparisonRow:
+    price, source = row.usd_per_gpu_hour, row.price_source or "given for the run"
     if given is not None:
         try:
             price, source = positive(given, "--cost"), GIVEN
         except QuantityError as error:
             raise CompareError(f"{error}, in $ per GPU-hour") from None
-    elif measured.usd_per_gpu_hour is not None:
-        price, source = measured.usd_per_gpu_hour, measured.price_source or "given for the run"
-    elif listed := price_for(measured.hardware, prices):
+    elif price is None and (listed := price_for(row.hardware, prices)):
         price, source = listed.usd_per_gpu_hour, f"{listed.label}, {listed.as_of}"
-    ranks, epoch_s = measured.num_ranks, measured.epoch_s
-    return RankedRow(
-        number=number,
-        measured=measured,
-        usd_per_gpu_hour=price,
-        price_source=source,
-        usd_per_1000_samples=where_known(usd_per_1000_samples, price, ranks, measured.samples_per_s),
-        usd_per_1m_tokens=where_known(usd_per_1m_tokens, price, ranks, measured.figure(TOKENS_PER_SECOND)),
-        usd_per_epoch=None if price is None or epoch_s is None else price * ranks * epoch_s / 3600,
+    tokens_per_s, epoch_s = row.figure(TOKENS_PER_SECOND), row.epoch_s
+    return row.model_copy(
+        update={
+            "number": number,
+            "usd_per_gpu_hour": price,
+            "price_source": None if price is None else source,
+            "usd_per_1000_samples": where_known(usd_per_1000_samples, price, row.num_ranks, row.samples_per_s),
+            "usd_per_1m_tokens": where_known(usd_per_1m_tokens, price, row.num_ranks, tokens_per_s),
+            "usd_per_epoch": None if price is None or epoch_s is None else price * row.num_ranks * epoch_s / 3600,
+        }
     )
 
 
-def _against(row: RankedRow, base: RankedRow) -> RankedRow:
+def _against(row: ComparisonRow, base: ComparisonRow) -> ComparisonRow:
     mine, its = row.usd_per_1000_samples, base.usd_per_1000_samples
     return row.model_copy(
         update={
-            "relative_rate": row.measured.samples_per_s / base.measured.samples_per_s,
+            "relative_rate": row.samples_per_s / base.samples_per_s,
             "relative_usd": mine / its if mine is not None and its is not None else None,
-            "is_ranked": same_job(row.measured, base.measured),
+            "is_ranked": same_job(row, base),
             "is_baseline": row.number == base.number,
         }
     )
 
 
-def _relative(row: RankedRow, value: float | None) -> str:
+def _relative(row: ComparisonRow, value: float | None) -> str:
     return NA if value is None else f"{value:.2f}x{'' if row.is_ranked else ', other batch'}"
 
 
-def _batch(measured: ComparisonRow) -> str:
-    if measured.batch_per_rank is None:
-        return NA
-    return f"{measured.batch_per_rank} x {measured.num_ranks} = {measured.global_batch}"
+def _batch(row: ComparisonRow) -> str:
+    return NA if row.batch_per_rank is None else f"{row.batch_per_rank} x {row.num_ranks} = {row.global_batch}"
 
 
-HEAD: tuple[Column[RankedRow], ...] = (
+HEAD: tuple[Column[ComparisonRow], ...] = (
     text("row", lambda row: str(row.number)),
-    text("result", lambda row: row.measured.name),
-    text("hardware", lambda row: row.measured.hardware),
-    text("size", lambda row: row.measured.size, is_number=True),
+    text("result", lambda row: row.name),
+    text("hardware", lambda row: row.hardware),
+    text("size", lambda row: row.size, is_number=True),
 )
-SPEED: tuple[Column[RankedRow], ...] = (
+SPEED: tuple[Column[ComparisonRow], ...] = (
     *HEAD,
-    text("strategy", lambda row: row.measured.strategy or NA),
-    text("batch", lambda row: _batch(row.measured), is_number=True),
-    SAMPLES_PER_SECOND.own(row=attrgetter("measured"), has_bar=True),
-    HALF_WIDTH_PCT.column(
-        lambda row: NA if (pct := row.measured.apart_pct) is None else f"±{share(pct, 2)}", "uncertainty"
-    ),
+    text("strategy", lambda row: row.strategy or NA),
+    text("batch", _batch, is_number=True),
+    SAMPLES_PER_SECOND.own(has_bar=True),
+    HALF_WIDTH_PCT.column(lambda row: NA if (pct := row.apart_pct) is None else f"±{share(pct, 2)}", "uncertainty"),
     RELATIVE_SPEED.column(lambda row: _relative(row, row.relative_rate), "relative"),
-    TOKENS_PER_SECOND.own(row=attrgetter("measured")),
-    MEDIAN_STEP_TIME_S.own("step", attrgetter("measured"), write=duration),
-    EPOCH.column(lambda row: row.measured.epoch_s, "epoch"),
-    PEAK_MEMORY_GB.own(row=attrgetter("measured")),
-    GPU_UTILISATION_MEAN_PCT.own(row=attrgetter("measured")),
-    integer("runs", lambda row: row.measured.num_runs),
+    TOKENS_PER_SECOND.own(),
+    MEDIAN_STEP_TIME_S.own("step", write=duration),
+    EPOCH.column(lambda row: row.epoch_s, "epoch"),
+    PEAK_MEMORY_GB.own(),
+    GPU_UTILISATION_MEAN_PCT.own(),
+    integer("runs", lambda row: row.num_runs),
 )
 SHARED = ("result", "hardware", "size", "strategy", "batch", "runs")
-COST: tuple[Column[RankedRow], ...] = (
+COST: tuple[Column[ComparisonRow], ...] = (
     *HEAD,
     USD_PER_GPU_HOUR.column(lambda row: row.usd_per_gpu_hour),
     USD_PER_1000_SAMPLES.column(lambda row: row.usd_per_1000_samples),
@@ -210,7 +181,7 @@ COST: tuple[Column[RankedRow], ...] = (
 )
 
 
-def _table(job: Job, title: str, columns: Sequence[Column[RankedRow]], notes: Sequence[str]) -> Table:
+def _table(job: Job, title: str, columns: Sequence[Column[ComparisonRow]], notes: Sequence[str]) -> Table:
     """A job's table. Notes replace columns that no row fills and settings that all rows share."""
     values = {column.name: {column.cell(row).text for row in job.rows} for column in columns}
     shared = [name for name in SHARED if len(values.get(name, ())) == 1 and NA not in values[name]]
@@ -218,58 +189,56 @@ def _table(job: Job, title: str, columns: Sequence[Column[RankedRow]], notes: Se
     who = "All rows" if len(job.rows) > 1 else f"Row {job.base.number}"
     more = [f"{who}: {', '.join(f'{name} {next(iter(values[name]))}' for name in shared)}."] if shared else []
     more += [f"{NA} for all rows: {listing(absent, most=9)}."] if absent else []
-    if len(job.rows) > MAX_ROWS:
-        more.append(f"And {len(job.rows) - MAX_ROWS} more rows: --json has all of them.")
-    return make_table(
-        job.rows[:MAX_ROWS],
+    made = make_table(
+        job.rows,
         [column for column in columns if column.name not in (*shared, *absent)],
         run_id=lambda row: str(row.number),
         notes=(*more, *notes),
         title=title,
     )
+    return shortened(made, "--json has")
 
 
 def _price_notes(job: Job) -> tuple[str, ...]:
     """Notes on the source of each price, each once."""
     rows = grouped(
-        (row.price_source or f"none is known for {row.measured.hardware}, give --cost", str(row.number))
-        for row in job.rows
+        (row.price_source or f"none is known for {row.hardware}, give --cost", str(row.number)) for row in job.rows
     )
     return tuple(f"Price of {'row' if len(n) == 1 else 'rows'} {listing(n)}: {source}." for source, n in rows.items())
 
 
 def _speed_notes(job: Job, jobs: Sequence[Job]) -> tuple[str, ...]:
-    base = job.base.measured
+    base = job.base
     notes = [f"Relative to row {job.base.number}, {base.name}, on {base.hardware}."] if len(job.rows) > 1 else []
     unranked = [row for row in job.rows if not row.is_ranked]
     if unranked:
-        listed = listing(f"row {row.number} ({', '.join(differences(base, row.measured))})" for row in unranked)
+        listed = listing(f"row {row.number} ({', '.join(differences(base, row))})" for row in unranked)
         notes.append(
             "Other batch: a step is other work there, so no such row is called fastest or cheapest. Neither the batch "
             f"per GPU nor that of all GPUs is the baseline's: {listed}."
         )
-    if origins := dict.fromkeys(origin for row in job.rows if (origin := row.measured.apart_from)):
+    if origins := dict.fromkeys(origin for row in job.rows if (origin := row.apart_from)):
         notes.append(f"Uncertainty: {listing(origins)}.")
-    templates = {row.number: row.measured.pod_template for row in job.rows if row.measured.pod_template}
+    templates = {row.number: row.pod_template for row in job.rows if row.pod_template}
     if len(set(templates.values())) > 1:
         listed = listing(f"row {number} {template}" for number, template in templates.items())
         notes.append(f"The pod template differs, which may change the speed: {listed}.")
     others = [other for other in jobs if other is not job]
-    if nearest := min(others, key=lambda other: len(differences(base, other.base.measured)), default=None):
-        work_differences = listing(differences(base, nearest.base.measured), most=8)
+    if nearest := min(others, key=lambda other: len(differences(base, other.base)), default=None):
+        work_differences = listing(differences(base, nearest.base), most=8)
         notes.append(f"Other work than that of row {nearest.base.number}; it differs in: {work_differences}.")
     return tuple(notes)
 
 
 def _title(job: Job, jobs: Sequence[Job]) -> str:
-    label = job.base.measured.label
-    namesakes = [other.base.measured for other in jobs if other.base.measured.label == label]
+    label = job.base.label
+    namesakes = [other.base for other in jobs if other.base.label == label]
     if len(namesakes) == 1:
         return label
     known = [size for other in namesakes if (size := other.num_parameters)]
     sizes = {_parameters(size) for size in known}
-    if job.base.measured.num_parameters and len(known) == len(sizes) == len(namesakes):
-        return f"{label}, {_parameters(job.base.measured.num_parameters)} parameters"
+    if job.base.num_parameters and len(known) == len(sizes) == len(namesakes):
+        return f"{label}, {_parameters(job.base.num_parameters)} parameters"
     return f"{label} (as row {job.base.number})"
 
 
@@ -291,12 +260,12 @@ def _summary(job: Job, jobs: Sequence[Job]) -> list[str]:
     return lines
 
 
-def _fastest(rows: Sequence[RankedRow]) -> str:
+def _fastest(rows: Sequence[ComparisonRow]) -> str:
     """A sentence on the fastest row. Rates that differ less than their half-widths are not ranked."""
-    first, second = sorted(rows, key=lambda row: -row.measured.samples_per_s)[:2]
-    rate, other = first.measured.samples_per_s, second.measured.samples_per_s
+    first, second = sorted(rows, key=lambda row: -row.samples_per_s)[:2]
+    rate, other = first.samples_per_s, second.samples_per_s
     ahead_pct = 100 * (rate / other - 1)
-    uncertainty_pct = (first.measured.apart_pct or 0.0) + (second.measured.apart_pct or 0.0)
+    uncertainty_pct = (first.apart_pct or 0.0) + (second.apart_pct or 0.0)
     lead = f"{figure(rate)} samples/s, {percent(ahead_pct)} against {_called(second)}"
     if ahead_pct <= uncertainty_pct:
         return (
@@ -306,12 +275,9 @@ def _fastest(rows: Sequence[RankedRow]) -> str:
     return f"Fastest: {_called(first)}, {lead}."
 
 
-def _called(row: RankedRow) -> str:
-    measured = row.measured
-    size = (
-        f"{measured.num_gpus} x {measured.hardware}" if measured.num_gpus else f"{measured.size} on {measured.hardware}"
-    )
-    return f"row {row.number} ({measured.name}: {', '.join(filter(None, [measured.strategy, size]))})"
+def _called(row: ComparisonRow) -> str:
+    size = f"{row.num_gpus} x {row.hardware}" if row.num_gpus else f"{row.size} on {row.hardware}"
+    return f"row {row.number} ({row.name}: {', '.join(filter(None, [row.strategy, size]))})"
 
 
 MAX_BROKEN = 50
@@ -338,16 +304,17 @@ def comparison_html(jobs: Sequence[Job], gathered: Gathered, folder: Path) -> st
     if told := [*gathered.notes, *broken]:
         parts.append(Section("Files that were read", [Lines(told)], "files"))
     title = count(len(rows), "result") + (" compared" if len(rows) != 1 else "")
+    terms = make_table(COLUMN_TERMS, text_columns("column", "meaning", long="meaning"), title="Columns")
     return document_html(
         title,
         title,
-        [*parts, Section("How to read this", [Terms("Columns", COLUMN_TERMS, "")], "reading")],
+        [*parts, Section("How to read this", [Closed(terms)], "reading")],
         word="Comparison",
         more=summary(jobs),
         # Row number -> its raw file; of several runs the first.
         links={
             str(row.number): where if "://" in where else quote(os.path.relpath(where, folder))  # a URL as it is
             for row in rows
-            for where in row.measured.addresses[:1]
+            for where in row.addresses[:1]
         },
     )

@@ -27,12 +27,6 @@ MAX_USD_PER_HOUR = 1e6  # of an instance
 _NEUTRAL = re.compile(r"nvidia|tesla|geforce|quadro|sxm\d?|pcie|hbm\d?e?|\d+gb")
 
 
-USD_FIELDS = (
-    "on_demand_usd_per_hour", "spot_usd_per_hour", "reserved_usd_per_hour", "usd_per_day", "usd_per_week",
-    "usd_per_month",
-)  # fmt: skip
-
-
 class PriceError(UserError, ValueError):
     """A price table cannot be read; the message names the file, the row and the field."""
 
@@ -82,23 +76,12 @@ class Price(Frozen):
     def label(self) -> str:
         return f"{self.offer}: {self.source}"
 
-    def age_days(self, today: date) -> int | None:
-        """Negative for a date to come; None without a date."""
-        return None if self.as_of is None else (today - self.as_of).days
-
     def is_stale(self, today: date) -> bool:
-        age = self.age_days(today)
-        return age is not None and not 0 <= age <= STALE_AFTER_DAYS
+        """Old, or of a day to come; without a date never."""
+        return self.as_of is not None and not 0 <= (today - self.as_of).days <= STALE_AFTER_DAYS
 
 
-class Spread(Frozen):
-    """On-demand prices of one GPU at the cheapest and at the dearest of several offers."""
-
-    num_prices: int
-    low_usd_per_gpu_hour: float
-    low_offer: str
-    high_usd_per_gpu_hour: float
-    high_offer: str
+USD_FIELDS = tuple(name for name in Price.model_fields if "usd_per" in name)
 
 
 def load_prices(own_tables: Sequence[Path] = ()) -> tuple[Price, ...]:
@@ -171,20 +154,6 @@ def exact_prices(gpu_name: str | None, prices: Sequence[Price]) -> tuple[Price, 
     fit = fitting_prices(gpu_name, prices)
     most = max((len(name_parts(price.gpu)) for price in fit), default=0)
     return tuple(price for price in fit if price.own or len(name_parts(price.gpu)) == most)
-
-
-def price_spread(gpu_name: str | None, prices: Sequence[Price]) -> Spread | None:
-    """On-demand prices from the cheapest to the dearest exact row; None for fewer than two rows."""
-    rows = sorted(exact_prices(gpu_name, prices), key=lambda price: price.usd_per_gpu_hour)
-    if len(rows) < 2:
-        return None
-    return Spread(
-        num_prices=len(rows),
-        low_usd_per_gpu_hour=rows[0].usd_per_gpu_hour,
-        low_offer=rows[0].offer,
-        high_usd_per_gpu_hour=rows[-1].usd_per_gpu_hour,
-        high_offer=rows[-1].offer,
-    )
 
 
 def stale_price_findings(prices: Iterable[Price], today: date) -> tuple[Finding, ...]:

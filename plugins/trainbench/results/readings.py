@@ -70,9 +70,12 @@ def rank_noun(results: Iterable[RunResult]) -> str:
     return (Device.CPU if devices == {Device.CPU} else Device.CUDA).rank_noun
 
 
+ON_CPU = "CPU"
+
+
 def hardware_name(spec: RunSpec, gpu_name: str | None) -> str:
     """ "CPU", the GPU's name, or "GPU unknown"."""
-    return "CPU" if spec.work.device is Device.CPU else gpu_name or "GPU unknown"
+    return ON_CPU if spec.work.device is Device.CPU else gpu_name or "GPU unknown"
 
 
 class SharedGpu(NamedTuple):

@@ -10,7 +10,7 @@ from tests.builders import make_cpu_result, make_failed, make_result
 from trainbench.core.number_checks import QuantityError
 from trainbench.prices.price_tables import Price, given_price, price_for
 from trainbench.prices.quote import savings_pct, usd_per_1m_tokens, usd_per_1000_samples, work_hours
-from trainbench.prices.run_cost import campaign_cost, price_run, with_cost
+from trainbench.prices.run_cost import price_run, with_cost
 
 H200 = Price(
     provider="OCI",
@@ -36,7 +36,7 @@ class TestFormulas:
 
     def test_every_epoch_reads_all_samples(self) -> None:
         """3 epochs of 10,000 at 5.5 samples/s: 30,000 / 19,800 = 1.51515 h."""
-        assert work_hours(10_000, 5.5, epochs=3) == pytest.approx(1.51515, abs=1e-5)
+        assert work_hours(30_000, 5.5) == pytest.approx(1.51515, abs=1e-5)
 
     def test_savings_against_the_baseline(self) -> None:
         """10K samples: $2.4155 before, $1.1416 after: 1.2739 / 2.4155 = 52.74 % less; the guide rounds to 53.
@@ -54,8 +54,8 @@ class TestFormulas:
                 formula(1.0, 1, wrong)
             with pytest.raises(QuantityError, match=rf"USD per GPU-hour is {wrong:g}: it must be"):
                 formula(wrong, 1, 1.0)
-        with pytest.raises(QuantityError, match="epochs is"):
-            work_hours(1, 1.0, epochs=wrong)
+        with pytest.raises(QuantityError, match="number of samples is"):
+            work_hours(wrong, 1.0)
         with pytest.raises(QuantityError, match="baseline in USD is"):
             savings_pct(wrong, 1.0)
 
@@ -118,12 +118,3 @@ class TestWithCost:
         for result in (make_cpu_result(), make_failed()):
             priced = with_cost(result, price_run(result, price))
             assert parse_result(priced.model_dump_json()) == priced
-
-
-def test_a_campaign_adds_what_is_known_and_counts_what_is_not() -> None:
-    """Two runs of 72 s at $10 = $0.40; one without a price."""
-    result = make_result(total_s=72.0)
-    outcome = campaign_cost([price_run(result, H200), price_run(result, H200), price_run(result, None)])
-    assert (outcome.usd, outcome.num_runs, outcome.num_unknown) == (0.4, 3, 1)
-    assert outcome.gpu_hours == pytest.approx(0.06)
-    assert campaign_cost([]).usd is None
