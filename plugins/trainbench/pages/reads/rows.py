@@ -180,9 +180,8 @@ class NodePage:
 
 
 class StrategyRow(StoredRow):
-    """Medians over the campaigns of each campaign's median. Rows of one `work_key` and GPU did equal work. `noise_pct`:
-    half of the range of tokens/s over its campaigns, or over the runs of the only one; of a single run what equal nodes
-    may differ by. Rows are ranked as the entries of a campaign are.
+    """Medians over the campaigns of each campaign's median. Rows of one `work_key` and GPU did equal work. `noise`: of
+    the median of its campaigns, or of the runs of the only one. Rows are ranked as the entries of a campaign are.
     """
 
     @property

@@ -9,11 +9,11 @@ from airflow.api_fastapi.core_api.security import requires_access_dag
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from trainbench.comparison.entries import ONE_RUN_NOISE_PCT
 from trainbench.core.grouping import grouped
 from trainbench.core.states import STATE_WORDS
 from trainbench.core.user_error import MAX_REASON
 from trainbench.core.verdicts import State, Why
+from trainbench.judging.noise import one_run_pct
 from trainbench.pages.reads import comparisons
 from trainbench.pages.reads import fleet as fleet_reads
 from trainbench.pages.reads.filters import FAILED
@@ -142,7 +142,7 @@ def strategies(asked: Asked = Depends()) -> Response:
         works=[(of[0], listings.answer(of), listings.strategies_table(of)) for of in works[:MAX_WORKS_SHOWN]],
         left_out=max(0, len(works) - MAX_WORKS_SHOWN),
         is_cut=compared.is_cut,
-        one_run_noise_pct=ONE_RUN_NOISE_PCT,
+        one_run_pct=one_run_pct(),
     )
 
 

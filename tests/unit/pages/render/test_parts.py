@@ -12,7 +12,7 @@ from trainbench.core.verdicts import Confirmation, State, Why
 from trainbench.pages.reads.rows import EventKind, HeatCell, HeatMap, HeatRow, NodeEvent, NodePoint, NodeSeries
 from trainbench.pages.render import charts, heat_cells
 from trainbench.pages.render.links import Links, links
-from trainbench.pages.render.page import ago
+from trainbench.pages.render.page import advice, ago
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 HOSTILE = "<a href='javascript:alert(1)'>&"
@@ -20,6 +20,11 @@ HOSTILE = "<a href='javascript:alert(1)'>&"
 
 def scope(path: str, root_path: str = "/trainbench") -> dict[str, Any]:
     return {"raw_path": path.encode(), "path": path, "root_path": root_path}
+
+
+def test_a_next_step_shows_its_command_as_code_and_nothing_of_it_as_html() -> None:
+    shown = "accept it: <code>trainbench baseline accept</code>, &lt;b&gt;or not&lt;/b&gt;."
+    assert advice("accept it: `trainbench baseline accept`, <b>or not</b>") == shown
 
 
 @pytest.mark.parametrize(
