@@ -211,8 +211,8 @@ def _pending(pod: Object, said: str, events: Iterable[Object], node: Object | No
         yield EndKind.NOT_STARTED, f"the container did not start in time: {'; '.join([*why, said])}"
     reason = placed.get("message") or said
     if node == {}:
-        why = "is the name misspelt, or was it removed or renamed?"
-        yield EndKind.NO_NODE, f"the cluster has no node '{node_of(pod)}': {why}"
+        unknown = f"the cluster has no node '{node_of(pod)}'"
+        yield EndKind.NO_NODE, f"{unknown}: is the name misspelt, or was it removed or renamed?"
     if withdrawn := _withdrawn(node):
         yield EndKind.WITHDRAWN, f"{withdrawn}, so no pod is placed there"
     is_gated = placed.get("reason") == "SchedulingGated"
