@@ -330,7 +330,7 @@ def test_a_task_that_somebody_ends_takes_its_pod_along_also_while_it_is_being_ma
 
     async def end() -> None:
         trigger = tasks.trigger("ended", tasks.options("ended", Case("exec sleep 100")))
-        task = asyncio.create_task(anext(trigger.run()))  # type: ignore[arg-type]
+        task: Any = asyncio.create_task(anext(trigger.run()))  # type: ignore[arg-type]
         while not any(entry["verb"] == "create" for entry in tasks.cluster.requests()):
             await asyncio.sleep(0.1)
         task.cancel()

@@ -28,8 +28,7 @@ from trainbench.figure_catalogue.run_figures import (
 from trainbench.figure_catalogue.table_figures import EPOCH, RELATIVE_SPEED
 from trainbench.prices.price_tables import Price, price_for
 from trainbench.prices.quote import usd_per_1m_tokens, usd_per_1000_samples, where_known
-from trainbench.reporting.document import Closed, Lines, Section
-from trainbench.reporting.html import document_html
+from trainbench.reporting.document import Closed, Lines, Section, document_html
 from trainbench.results.store_files import BrokenFile
 
 FORMAT, FORMAT_VERSION = "trainbench-comparison", 1
