@@ -13,7 +13,13 @@ from bench_image.contract.candidates import Candidate, predicted
 from bench_image.contract.flops import flops_per_token, tokens_per_sample
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.gpu_specs import PEAK_TFLOPS, peak_tflops
-from bench_image.contract.memory_estimate import GPU_MEMORY_GIB, USABLE_SHARE, memory_need_bytes, smallest_gpu
+from bench_image.contract.memory_estimate import (
+    GPU_MEMORY_GIB,
+    USABLE_SHARE,
+    all_gradients_bytes,
+    memory_need_bytes,
+    smallest_gpu,
+)
 from bench_image.contract.options import Strategy
 from bench_image.contract.parse import explain
 from bench_image.contract.spec import RunSpec
@@ -267,6 +273,7 @@ def _owned_note(own: Ownership | None, gpu: str | None) -> str:
     )
 
 
+NETWORKS_GBIT_PER_S = (10, 100, 400)  # of common networks between nodes
 MAX_GPUS_PER_NODE = 64  # of a run spec; spreading a gang over nodes changes neither memory nor price
 
 
@@ -370,7 +377,21 @@ def by_formula(request: EstimateRequest, prices: Sequence[Price], pricing: Prici
         rate = rate_by_mfu(spec, gpu, request.mfu_pct)
     what = f"{spec.work.model} {spec.work.recipe}, batch {spec.work.micro_batch_size} x {spec.work.seq_length} tokens"
     job = request.job(f"{what}, {spec.placement.strategy}", gpu, num_gpus)
-    return estimate(job, rate, prices, pricing, today, memory_fit(spec, gpu))
+    made = estimate(job, rate, prices, pricing, today, memory_fit(spec, gpu))
+    return made.model_copy(update={"assumptions": (*made.assumptions, *filter(None, [_gradients_note(spec)]))})
+
+
+def _gradients_note(spec: RunSpec) -> str:
+    """How long the gradients of a step are on their way: 2 (n-1)/n x their bytes, sent and received by each of n."""
+    ranks = spec.placement.world_size
+    if spec.placement.strategy is not Strategy.DDP or ranks == 1:
+        return ""
+    sent = 2 * (ranks - 1) / ranks * all_gradients_bytes(spec)
+    times = listing([f"{duration(8 * sent / (gbit * 1e9))} at {gbit} Gbit/s" for gbit in NETWORKS_GBIT_PER_S])
+    return (
+        f"Network: {figure(sent / 1e6, 3)} MB of gradients leave each GPU in a step, which take {times}; computation "
+        "hides a part of it, and a run measures the rest (exposed comm.)."
+    )
 
 
 def rated(request: EstimateRequest, rows: Sequence[ComparisonRow]) -> list[tuple[ComparisonRow, Rate]]:

@@ -139,7 +139,7 @@ KUBERNETES_NAMES = {
     "instance": "at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends",
     "node_selector": "a label selector is such as pool=gpu,tier!=dev",
     "topology_label": "a label's name is such as topology.kubernetes.io/zone",
-    "image": "a reference such as registry.example/ml/bench:0.1.0, without spaces",
+    "image": "a reference such as registry.example/ml/bench:0.2.0, without spaces",
     **dict.fromkeys(("image_pull_secret", "service_account", "priority_class"), SUBDOMAIN_RULE),
     **dict.fromkeys(("local_nodes", "quarantine"), SUBDOMAIN_RULE),
 }

@@ -253,7 +253,7 @@ def test_the_pod_that_is_tried_is_the_operators_under_a_free_name_with_the_templ
     checks = ask(cluster, POD_TEMPLATE=str(template))
     (sent,) = cluster.sent
     assert sent["metadata"]["name"].startswith("tb-doctor-")
-    assert [(c["name"], c["image"]) for c in sent["spec"]["containers"]] == [("base", "trainbench/bench:0.1.0")]
+    assert [(c["name"], c["image"]) for c in sent["spec"]["containers"]] == [("base", "trainbench/bench:0.2.0")]
     assert sent["spec"]["runtimeClassName"] == "nvidia"
     assert check("pod", checks).summary.endswith(f"; {template} is merged into it")
 

@@ -51,11 +51,11 @@ class Pods:
     def pods(self, labels: Any) -> Any:
         return self.listed
 
-    def log_chunks(self, name: str, _: str) -> Iterator[bytes]:
+    def log_lines(self, name: str, _: str) -> Iterator[str]:
         log = self.logs[name]
         if isinstance(log, Exception):
             raise log
-        yield (log.pop(0) if isinstance(log, list) else log).encode()
+        yield from (log.pop(0) if isinstance(log, list) else log).split("\n")
 
     def pod(self, name: str) -> Any:
         return next(each for each in self.listed if each["metadata"]["name"] == name)
