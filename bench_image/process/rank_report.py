@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -115,6 +116,7 @@ class Journal:
             "own_steps_s": (), "step_waits_s": (),
         }  # fmt: skip
         self.report = RankReport(**dict.fromkeys(RankReport.model_fields) | known)
+        self.lock = threading.RLock()  # the watch of the ranks may end the run while the main thread writes
         self.timings: list[Timing] = []
         self.unwatched = ""  # why no rank would be named that hangs
         self.cuda_graph_peak_bytes = 0  # while the step was captured; torch does not count it when replayed
@@ -136,24 +138,25 @@ class Journal:
 
     def write(self, status: Status | None, error: RunError | None) -> None:
         """Writes the report. `status` None: the rank still runs."""
-        report = self.report
-        own = [seconds for timing in self.timings for seconds in timing.own_step_times_s]
-        losses = [loss for timing in self.timings for loss in timing.own_losses]
-        finite = all(loss is not None for timing in self.timings for loss in timing.losses)
-        report.status, report.error, report.written_at = status, error, time.time()
-        report.own_step_time_median_s = statistics.median(own) if own else None
-        report.own_mean_loss = statistics.fmean(losses) if losses and finite else None
-        report.windows = tuple(
-            WindowRecord(
-                started_s=timing.started_at - self.started,
-                wall_s=timing.wall_s,
-                loader_wait_s=timing.loader_wait_s,
-                step_times_s=timing.step_times_s,
-                losses=timing.losses,
+        with self.lock:
+            report = self.report
+            own = [seconds for timing in self.timings for seconds in timing.own_step_times_s]
+            losses = [loss for timing in self.timings for loss in timing.own_losses]
+            finite = all(loss is not None for timing in self.timings for loss in timing.losses)
+            report.status, report.error, report.written_at = status, error, time.time()
+            report.own_step_time_median_s = statistics.median(own) if own else None
+            report.own_mean_loss = statistics.fmean(losses) if losses and finite else None
+            report.windows = tuple(
+                WindowRecord(
+                    started_s=timing.started_at - self.started,
+                    wall_s=timing.wall_s,
+                    loader_wait_s=timing.loader_wait_s,
+                    step_times_s=timing.step_times_s,
+                    losses=timing.losses,
+                )
+                for timing in self.timings
             )
-            for timing in self.timings
-        )
-        write_atomic(rank_path(self.folder, report.rank), report.model_dump_json())
+            write_atomic(rank_path(self.folder, report.rank), report.model_dump_json())
 
     def add_missing(self, section: str, reasons: dict[str, str]) -> None:
         """Adds reasons of null fields, whose paths are relative to `section` of the result."""
