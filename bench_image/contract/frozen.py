@@ -18,7 +18,7 @@ class ContractError(ValueError):
 
 
 # NaN and infinity are refused: json.dumps would write them as NaN and Infinity, which are not JSON.
-STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, json_schema_serialization_defaults_required=True)
 
 
 class Frozen(BaseModel):

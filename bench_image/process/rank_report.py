@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import ConfigDict, Field, ValidationError
 
@@ -53,27 +53,27 @@ class RankReport(Frozen):
     model_config = ConfigDict(frozen=False)  # the rank fills it in
 
     rank: int
-    status: Status | None
-    error: RunError | None
+    status: Status | None = None
+    error: RunError | None = None
     phase: Phase
     written_at: float = Field(description="epoch seconds")
     startup: dict[str, float] = Field(description="fields of Startup that are known")
-    windows: tuple[WindowRecord, ...]
-    own_step_time_median_s: float | None
-    own_mean_loss: float | None
-    own_steps_s: tuple[float, ...]
-    step_waits_s: tuple[float, ...]
-    chosen: Chosen | None
-    context: Context | None
-    gpu_uuid: str | None
-    parameters: ParameterCount | None
-    probes: Probes | None
-    communication: Communication | None
-    links: Links | None
-    memory: Memory | None
-    gpus: tuple[GpuTelemetry, ...]
-    host: HostTelemetry | None
-    missing: dict[str, str]
+    windows: tuple[WindowRecord, ...] = ()
+    own_step_time_median_s: float | None = None
+    own_mean_loss: float | None = None
+    own_steps_s: tuple[float, ...] = ()
+    step_waits_s: tuple[float, ...] = ()
+    chosen: Chosen | None = None
+    context: Context | None = None
+    gpu_uuid: str | None = None
+    parameters: ParameterCount | None = None
+    probes: Probes | None = None
+    communication: Communication | None = None
+    links: Links | None = None
+    memory: Memory | None = None
+    gpus: tuple[GpuTelemetry, ...] = ()
+    host: HostTelemetry | None = None
+    missing: dict[str, str] = Field({})
 
 
 def rank_path(folder: Path, rank: int) -> Path:
@@ -110,12 +110,10 @@ class Journal:
     def __init__(self, folder: Path, now: float) -> None:
         self.folder, self.local_rank = folder, int(os.environ["LOCAL_RANK"])
         self.started = float(os.environ.get(STARTED_ENV, now))
-        known: dict[str, Any] = {
-            "rank": os.environ["RANK"], "phase": Phase.LAUNCH, "written_at": now, "startup": {"turns_s": 0.0},
-            "windows": (), "gpu_uuid": os.environ.get(GPU_UUID_ENV), "gpus": (), "missing": {},
-            "own_steps_s": (), "step_waits_s": (),
-        }  # fmt: skip
-        self.report = RankReport(**dict.fromkeys(RankReport.model_fields) | known)
+        self.report = RankReport(
+            rank=int(os.environ["RANK"]), phase=Phase.LAUNCH, written_at=now, startup={"turns_s": 0.0},
+            gpu_uuid=os.environ.get(GPU_UUID_ENV),
+        )  # fmt: skip
         self.lock = threading.RLock()  # the watch of the ranks may end the run while the main thread writes
         self.timings: list[Timing] = []
         self.unwatched = ""  # why no rank would be named that hangs

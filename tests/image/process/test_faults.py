@@ -185,7 +185,7 @@ def test_a_profiler_that_fails_does_not_lose_what_was_measured(tmp_path: Path, m
 def test_a_rank_that_ends_itself_is_not_overwritten_by_its_main_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both write where another rank has ended: the file was cut, and the run had `broken_figures` in place of a hang."""
+    """Both write where another rank has ended: the file was cut, and a hang became `broken_figures`."""
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("LOCAL_RANK", "0")
     journal = Journal(tmp_path, now=0.0)
