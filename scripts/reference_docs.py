@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import reduce
-from operator import or_
 from pathlib import Path
 from typing import Any
 
 import typer
-from pydantic import TypeAdapter
+from pydantic import create_model
 from pydantic.fields import FieldInfo
 
 from bench_image.contract.decoder_config import KINDS
 from bench_image.contract.flops import flops_per_token, num_parameters
+from bench_image.contract.frozen import STRICT
 from bench_image.contract.model_shapes import MODELS, SOURCES, ModelShape
 from bench_image.contract.options import Recipe
 from trainbench.cli.app import app
@@ -28,8 +27,7 @@ from trainbench.params.campaign_kind import SUITES
 from trainbench.params.campaign_params import FIELDS, SECTIONS, applies_to, form
 from trainbench.planning.planners import PLANNERS
 from trainbench.settings import provider_info
-from trainbench.settings.campaign_file import JOB, PLACES, TOP
-from trainbench.settings.channels import Channel
+from trainbench.settings.campaign_file import PLACES, CampaignFile
 from trainbench.settings.environment import DAGS, PREFIX, SECTION, SENSITIVE, Settings
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -236,51 +234,21 @@ def campaign_schema() -> str:
     """JSON Schema of a campaign file, for editors. It names the parameters of all suites; the reader knows which has
     which.
     """
-    defs: dict[str, Any] = {}
-
-    def parameter(name: str, description: str | None = None) -> dict[str, Any]:
-        field = FIELDS[name]
-        schema = field.model.model_json_schema()
-        own = {key: value for key, value in schema["properties"][field.path[-1]].items() if key not in IN_FORM}
-        defs.update(_used(own, schema.get("$defs", {})))
-        return own | ({"description": description} if description else {})
-
-    channels = TypeAdapter(tuple[Channel, ...]).json_schema()
-    defs.update(channels.pop("$defs"))
-    job = {field: parameter(name) for field, name in JOB.items()}
-    job["environment"] |= {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
-    del job["environment"]["items"], job["environment"]["maxItems"]
-    own = {
-        "suite": {"enum": list(SUITES)},
-        "description": {"type": "string", "maxLength": 2000},
-        "schedule": {"type": ["string", "null"], "examples": ["0 2 * * *", "none"]},
-        "nodes": parameter("nodes"),
-        "node_labels": parameter("node_labels"),
-        "job": {"type": "object", "properties": job, "required": ["command"], "additionalProperties": False},
-        "parameters": {
-            "type": "object",
-            "properties": {name: parameter(name) for name in FIELDS if name not in PLACES},
-            "additionalProperties": False,
-        },
-        "channels": channels,
+    own: dict[str, Any] = {
+        name: (field.info.annotation, field.info) for name, field in FIELDS.items() if name not in PLACES
     }
-    schema = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "trainbench campaign file",
-        "type": "object",
-        "properties": {name: field | {"description": TOP[name]} for name, field in own.items()},
-        "required": ["suite"],
-        "additionalProperties": False,
-        "$defs": dict(sorted(defs.items())),
-    }
+    parameters = create_model("Parameters", __config__=STRICT, **own)
+    described = CampaignFile.model_fields["parameters"]
+    whole = create_model("CampaignFile", __base__=CampaignFile, parameters=(parameters, described))
+    about = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    schema = about | _for_editors(whole.model_json_schema()) | {"title": "trainbench campaign file"}
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
-def _used(part: Any, defs: Mapping[str, Any]) -> dict[str, Any]:
-    """The definitions that the part names, and those that these name."""
-    names = set(re.findall(r'"#/\$defs/(\w+)"', json.dumps(part)))
-    used = {name: defs[name] for name in names}
-    return reduce(or_, (_used(each, defs) for each in used.values()), used)
+def _for_editors(part: Any) -> Any:
+    if isinstance(part, dict):
+        return {name: _for_editors(each) for name, each in part.items() if name not in IN_FORM}
+    return [_for_editors(each) for each in part] if isinstance(part, list) else part
 
 
 PAGES = {

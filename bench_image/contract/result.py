@@ -8,10 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import FailFast, Field, model_validator
 
-from bench_image.contract.consistency import contradictions, impossible, sum_of
+from bench_image.contract.consistency import contradictions, impossible, sum_of, unexplained_nulls
 from bench_image.contract.frozen import Frozen, Slotted, slotted
 from bench_image.contract.links import Links
-from bench_image.contract.missing_reasons import unexplained_nulls
 from bench_image.contract.options import Strategy
 from bench_image.contract.result_bounds import (
     MAX_RANKS,

@@ -39,6 +39,10 @@ from bench_image.contract.result_bounds import (
 )
 from bench_image.contract.work import Device
 
+# From this on, memory in use beside a run is somebody else's work: a process that only opened a GPU holds about 0.5 GB
+# there, and older drivers count their own reserve as in use (about 0.6 GB of an H200).
+OTHERS_MEMORY_GB = 1.0
+
 
 class Clock(StrEnum):
     """The time that rates and step times count. On the CPU wall time would include the turns of other processes."""

@@ -35,12 +35,16 @@ class Child(NamedTuple):
 
 
 def run_all(
-    children: Sequence[Child], timeout_s: float, ended: Callable[[int], None] = lambda _: None, later_s: float = LATER_S
+    children: Sequence[Child],
+    timeout_s: float,
+    ended: Callable[[int], None] = lambda _: None,
+    later_s: float = LATER_S,
+    cutting: Callable[[], None] = lambda: None,
 ) -> ProcessExits:
     """Runs all children to their end, at most `timeout_s` seconds; one that fails or hangs ends no other.
 
-    `ended` is called with a child's number as soon as it has ended. Once one child has exited with 0, the others have
-    `later_s` seconds left, or as many as it took if these are more.
+    `ended` is called with a child's number as soon as it has ended, `cutting` before those that still run are ended.
+    Once one child has exited with 0, the others have `later_s` seconds left, or as many as it took if these are more.
     """
     begin = time.monotonic()
     deadline, patience_s = begin + timeout_s, None
@@ -75,6 +79,8 @@ def run_all(
             time.sleep(POLL_S)
     finally:
         cut_off = frozenset(running)
+        if cut_off:
+            cutting()
         _end(running.values())
         for signum, handler in before.items():
             signal.signal(signum, handler)

@@ -64,6 +64,7 @@ class LogReader:
         self._losses: list[tuple[bool, float | None]] = []
         self._seen: set[str] = set()
         self.num_lines = 0  # that tell of a step
+        self.newest = ""  # "120", or "120/200"
 
     def add(self, line: str, at: float) -> bool:
         """Take a line that arrived at epoch seconds `at`; whether it tells of a measured step."""
@@ -93,6 +94,7 @@ class LogReader:
         if before and step == before[0]:  # another rank's line, or the bar drawn again
             return False
         self.num_lines += 1
+        self.newest = f"{step:.0f}/{total:.0f}" if total else f"{step:.0f}"
         follows = before is not None and step > before[0]
         passed = int(step - before[0]) if before and follows else 1
         done = before[2] if before else 0
@@ -214,11 +216,21 @@ class JobLog:
         self._open = b""  # a line without its end
         self._is_cut = False
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._kept_tail = ""
 
     @property
     def tail(self) -> str:
         """The last lines, shortened."""
-        return "\n".join(self._tail)
+        return self._kept_tail or "\n".join(self._tail)
+
+    def keep_tail(self) -> None:
+        """What follows is the command's answer to our signal, and would push the lines away that tell where it was."""
+        self._kept_tail = self.tail
+
+    @property
+    def newest(self) -> str:
+        """The newest step, by the profile that reads most; empty before the first."""
+        return max(self.readers, key=lambda reader: reader.num_lines).newest
 
     def lines(self, chunk: bytes) -> Iterator[str]:
         """The lines that end within this part of the log. A progress bar's are ended by a carriage return."""

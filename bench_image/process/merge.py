@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
+from bench_image.contract.consistency import unexplained_nulls
 from bench_image.contract.flops import flops_per_token, tokens_per_sample
 from bench_image.contract.gpu_specs import peak_tflops
-from bench_image.contract.missing_reasons import unexplained_nulls
 from bench_image.contract.options import Strategy
 from bench_image.contract.parse import explain
 from bench_image.contract.result import (

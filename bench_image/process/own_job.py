@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 import psutil
 from pydantic import ValidationError
 
+from bench_image.contract.consistency import unexplained_nulls
 from bench_image.contract.frozen import ContractError
-from bench_image.contract.missing_reasons import unexplained_nulls
 from bench_image.contract.own_job import OwnJob, choose_profiles, parse_profiles
 from bench_image.contract.parse import explain
 from bench_image.contract.pod_io import HOST_PYTHONPATH_ENV, PROFILES_ENV
@@ -160,7 +160,8 @@ def _listen(spec: RunSpec, log: JobLog, child: Child, started: float, missing: d
     thread = threading.Thread(target=ear.follow, args=(reading,), name="log", daemon=True)
     thread.start()
     try:
-        exits = run_all([child._replace(output=writing)], spec.timeout_s - (time.time() - started))
+        remaining_s = spec.timeout_s - (time.time() - started)
+        exits = run_all([child._replace(output=writing)], remaining_s, cutting=log.keep_tail)
     finally:
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -184,7 +185,6 @@ class _Ear:
         self._log, self._sampler, self._gpus = log, sampler, gpus
         self._opened_at = 0.0
         self._told_at = 0.0
-        self._num_measured = 0
         self.sampled_s = 0.0
         self.most_bytes: int | None = None
 
@@ -205,7 +205,6 @@ class _Ear:
             )
         if not is_measured:
             return
-        self._num_measured += 1
         if at - self._opened_at >= SEGMENT_S:
             if self._opened_at:
                 self._sampler.pause()
@@ -216,7 +215,7 @@ class _Ear:
             self.most_bytes = max([*used, *filter(None, [self.most_bytes])], default=None)
         if at - self._told_at >= LOG_EVERY_S:
             self._told_at = at
-            sys.stderr.write(f"phase=measure lines_of_steps={self._num_measured}\n")
+            sys.stderr.write(f"phase=measure step={self._log.newest}\n")
 
 
 # --- the result
@@ -286,9 +285,10 @@ def _end(spec: RunSpec, heard: Heard, speed: Speed | None) -> tuple[Status, RunE
         status, kind, message = Status.INCOMPLETE, exits.stopped_by, f"stopped by {exits.stopped_by}"
     elif exits.timed_out:
         status, kind = Status.TIMEOUT, "timeout"
-        message = (
-            f"the command was not done after timeout_s {spec.timeout_s:g} and was ended: raise it, or look for a hang"
-        )
+        remedy = "let it make fewer steps" if heard.log.newest else "look for a hang"
+        reached = f"at step {heard.log.newest}" if heard.log.newest else "before the first step"
+        limit = f"the command was not done after timeout_s {spec.timeout_s:g}"
+        message = f"{limit} and was ended {reached}: raise it, or {remedy}"
     elif code < 0:
         kind = signal_name(code)
         message = f"the command was killed by {kind}; {HINTS.get(kind, 'look at its log')}"

@@ -79,8 +79,8 @@ def run_as_rank(spec: RunSpec, launch: Launch, folder: Path) -> RunResult | None
 
 def finish(planned: Plan, result: RunResult, folder: Path, results_dir: Path) -> int:
     """Writes the bench file and prints its table and path, or the error. Returns the exit status."""
-    publish(result, folder)
     if result.status is not Status.OK:
+        publish(result, folder)
         assert result.error is not None
         phase = result.error.phase.value
         sys.stderr.write(
@@ -88,13 +88,9 @@ def finish(planned: Plan, result: RunResult, folder: Path, results_dir: Path) ->
             f"seq2seq: no bench file; the figures so far are in {folder / RESULT_FILE}\n"
         )
         return EXIT_CODES[result.status]
-    windows = read_reports(folder)[0].windows
-    content = bench_file.document(
-        planned, result, windows, str((folder / RESULT_FILE).relative_to(results_dir.resolve()))
-    )
     path = bench_file.free_path(results_dir, result)
-    write_atomic(path, bench_file.text_of(content))
-    sys.stdout.write(f"{bench_file.table(content)}{path}\n")
+    write_atomic(path, result.model_dump_json(indent=1) + "\n")
+    sys.stdout.write(f"{bench_file.table(planned, result, read_reports(folder)[0].windows)}{path}\n")
     return 0
 
 

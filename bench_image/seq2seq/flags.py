@@ -14,6 +14,7 @@ from bench_image.contract.flops import tokens_per_sample
 from bench_image.contract.model_shapes import EncoderDecoderShape
 from bench_image.contract.options import Optimizer, Precision, Recipe, Strategy
 from bench_image.contract.parse import explain
+from bench_image.contract.seq2seq_file import CAMPAIGN
 from bench_image.contract.spec import Identity, Measurement, Placement, RunSpec
 from bench_image.contract.work import DiskData, Preset, Work
 
@@ -166,7 +167,7 @@ def plan(flags: argparse.Namespace, launch: Launch | None, run_id: str, visible:
     try:
         spec = RunSpec(
             identity=Identity(
-                campaign_id="seq2seq", run_id=run_id, group_id="seq2seq", node=_node_name(socket.gethostname())
+                campaign_id=CAMPAIGN, run_id=run_id, group_id="seq2seq", node=_node_name(socket.gethostname())
             ),
             work=Work(
                 model="encoder-decoder", dimensions=shape, recipe=Recipe.FULL, preset=Preset(flags.preset),

@@ -27,16 +27,14 @@ from trainbench.judging.checks import (
     no_figure_findings,
     undetected_drill_findings,
 )
-from trainbench.judging.gpu_events import broken_gpu_findings, gpu_event_findings
-from trainbench.judging.interconnect import link_findings
+from trainbench.judging.gangs import link_findings, slow_rank_findings
+from trainbench.judging.gpu_checks import broken_gpu_findings, gpu_event_findings, odd_probe_findings
 from trainbench.judging.judge import Judgement, Known
 from trainbench.judging.judge import judge as judge_nodes
 from trainbench.judging.levels import NO_LEVELS, Levels, unread_levels
 from trainbench.judging.machines import identity_findings
 from trainbench.judging.past import NO_HISTORY, NoHistory, records_of
-from trainbench.judging.probe_bands import odd_probe_findings
 from trainbench.judging.same_work import unequal_work_findings
-from trainbench.judging.slow_rank import slow_rank_findings
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.plan import Plan, confirm_specs
 from trainbench.prices import price_tables

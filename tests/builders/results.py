@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from bench_image.contract.consistency import unexplained_nulls
 from bench_image.contract.flops import tokens_per_sample
 from bench_image.contract.gpu_specs import data_sheet
 from bench_image.contract.links import Collective, LinkFigure, Links
-from bench_image.contract.missing_reasons import unexplained_nulls
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import (
     SECTIONS,

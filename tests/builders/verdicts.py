@@ -28,6 +28,7 @@ SOURCES = {
     Against.LEVEL: "the level of its GPU",
 }
 LIMITS = {Against.PEERS: 5.0, Against.PAST: 1.5, Against.LEVEL: 4.0}
+METRIC_OF = {Why.HOT: Metric.TEMPERATURE_C, Why.HEAVY: Metric.MEMORY_GB}
 LEVELS = {State.RED: Level.ERROR, State.DRILL: Level.ERROR}
 
 
@@ -95,11 +96,14 @@ def _verdict(
     gpu_name: str | None,
 ) -> dict[str, Any]:
     expected = {Against.PEERS: peers, Against.PAST: past, Against.LEVEL: level}
-    comparisons = [
+    made = [
         make_comparison(rate, value, against)
         for against, value in expected.items()
         if rate is not None and value is not None
     ]
+    comparisons = fields.get("comparisons", made)
+    of_metric = [c for c in comparisons if c.metric is METRIC_OF.get(why, Metric.SAMPLES_PER_SECOND)]
+    decides = min(of_metric, key=lambda c: not c.is_off, default=None)
     deviations = [f"{percent(c.deviation)} against {c.source}" for c in comparisons]
     is_drill = fields.get("is_drill", why is Why.DRILL)
     return {
@@ -109,6 +113,7 @@ def _verdict(
         "reason": f"samples/s {deviations[0]}" if deviations else TRAITS[why].meaning,
         "num_runs": 0 if why is Why.MISSING else 2,
         "comparisons": tuple(comparisons),
+        "decided_by": (decides.metric, decides.against) if decides and why not in (Why.ONCE, Why.UNSTEADY) else None,
         "samples_per_second": rate,
         "confirmation": Confirmation.CONFIRMED if why is Why.SLOW else Confirmation.NOT_NEEDED,
         "is_drill": is_drill,

@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -69,10 +70,13 @@ def dagbag(airflow_db: None) -> Any:
 
 
 def load_dags(folder: Path = ROOT / "dags", bundle: str = "dags-folder") -> Any:
-    """As the environment is now."""
+    """As the environment is now; retries do not wait."""
     from airflow.dag_processing.dagbag import DagBag
 
-    return DagBag(dag_folder=str(folder), bundle_path=folder, bundle_name=bundle)
+    bag = DagBag(dag_folder=str(folder), bundle_path=folder, bundle_name=bundle)
+    for task in (task for dag in bag.dags.values() for task in dag.tasks):
+        task.retry_delay = timedelta(0)
+    return bag
 
 
 @pytest.fixture(scope="session")

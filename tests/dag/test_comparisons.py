@@ -70,7 +70,7 @@ def test_six_fields_at_most_are_in_view_and_each_dag_says_what_it_answers(dagbag
         "config_diagnosis": ["variants", "nodes", "model", "recipe", "quick"],
         "hardware_survey": ["models", "recipes", "nodes", "strategies", "world_sizes", "quick"],
         "interconnect": ["nodes", "model", "recipe", "quick"],
-        "cost_report": ["month", "months", "usd_per_gpu_hour", "price_basis", "provider"],
+        "cost_report": ["month", "months", "usd_per_gpu_hour", "purchase_usd_per_gpu"],
     }
     assert all(list(dagbag.dags[dag_id].params)[: len(names)] == names for dag_id, names in in_view.items())
     texts = [dag.params.get_param(name).schema["description_md"] for dag in dagbag.dags.values() for name in dag.params]

@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 
 from tests.builders.image_server import as_python
 from tests.dag.test_node_consistency import CONF, HEALTHY
+from tests.dag.test_node_consistency import run as run_dag
 from tests.kube.after_fault import after_fault
 from trainbench.cluster import doctor
 from trainbench.orchestration.plan_tasks import REASON
@@ -45,17 +45,9 @@ def before_each_pod(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, image_serve
     monkeypatch.setenv("TRAINBENCH_LOCAL_PYTHON", str(image))
 
 
-def with_retries_at_once(dagbag: Any, monkeypatch: Any) -> Any:
-    """The DAG, whose retries do not wait."""
-    dag = dagbag.dags["node_consistency"]
-    for task in dag.tasks:
-        monkeypatch.setattr(task, "retry_delay", timedelta(0))
-    return dag
-
-
-def gate_s_words(dagbag: Any, monkeypatch: Any, capfd: pytest.CaptureFixture[str]) -> tuple[Any, str]:
+def gate_s_words(dagbag: Any, capfd: pytest.CaptureFixture[str]) -> tuple[Any, str]:
     """The DAG run and why its gate is red."""
-    dag_run = with_retries_at_once(dagbag, monkeypatch).test(run_conf=CONF | {"nodes": HEALTHY, "rounds": 1})
+    dag_run = run_dag(dagbag, nodes=HEALTHY, rounds=1)
     output = "".join(capfd.readouterr())
     start = output.index("no verdict: the task")  # not the line of code in the traceback
     return dag_run, output[start:].splitlines()[0]
@@ -71,7 +63,7 @@ def test_a_store_that_fills_up_is_red_and_loses_no_result(
 ) -> None:
     monkeypatch.setenv("TRAINBENCH_STORE", str(disk))
     before_each_pod(monkeypatch, tmp_path, image, f"mount -o remount,size={ROOM} {disk}")
-    run, words = gate_s_words(dagbag, monkeypatch, capfd)
+    run, words = gate_s_words(dagbag, capfd)
 
     assert run.state == "failed"
     assert re.search("the task '(judge|publish)' failed: ", words)
@@ -84,7 +76,7 @@ def test_a_history_that_breaks_is_red_and_loses_no_result(
     dagbag: Any, store: Any, image: Path, tmp_path: Path, monkeypatch: Any, capfd: Any
 ) -> None:
     before_each_pod(monkeypatch, tmp_path, image, f"echo this is no database > {tmp_path / 'history.db'}")
-    run, words = gate_s_words(dagbag, monkeypatch, capfd)
+    run, words = gate_s_words(dagbag, capfd)
 
     assert run.state == "failed"
     assert run.get_task_instance("judge").try_number == 4  # a server that is restarted is back after a minute
@@ -108,7 +100,7 @@ def test_a_history_that_is_away_when_the_night_begins_does_not_cost_the_night(
         return looks[-1]
 
     monkeypatch.setattr(doctor, "examine", look_and_mend)
-    run = with_retries_at_once(dagbag, monkeypatch).test(run_conf=CONF | {"nodes": HEALTHY, "rounds": 1})
+    run = run_dag(dagbag, nodes=HEALTHY, rounds=1)
 
     assert [doctor.verdict(checks) for checks in looks] == ["Not ready: history.", "Ready."]
     nodes = stored(store, run.run_id)
@@ -123,8 +115,7 @@ def test_only_what_may_pass_is_waited_for_before_a_night(
     (tmp_path / "history.db").write_text("this is no database")
     if not has_interpreter:
         monkeypatch.setenv("TRAINBENCH_LOCAL_PYTHON", "/nowhere/python")
-    dag = with_retries_at_once(dagbag, monkeypatch).partial_subset("ready")
-    run = dag.test(run_conf=CONF | {"nodes": HEALTHY})
+    run = dagbag.dags["node_consistency"].partial_subset("ready").test(run_conf=CONF | {"nodes": HEALTHY})
     ready = run.get_task_instance("ready")
 
     assert (ready.state, ready.try_number) == ("failed", tries)

@@ -569,6 +569,27 @@ def test_a_task_that_is_ended_deletes_its_pod_unless_it_holds_a_result_or_is_ano
     assert (pods.api.deleted == []) == (then != "nothing")
 
 
+def test_a_task_that_airflow_ends_as_it_is_resumed_leaves_its_pod_and_its_gang(pods: Pods) -> None:
+    """Its scheduler took the report of the deferral for the task's end: the next try needs them."""
+    pods.peers = PEERS
+    trigger, worker = pods.operator(), pods.operator()
+    next(trigger.steps(pods.task()))
+    pods.api.run(pods.name)
+    pods.clock.at(5, worker.on_kill)
+    pods.clock.at(60, lambda: pods.ends())
+    worker.to_its_end(pods.task(), trigger.progress.model_dump(mode="json"))
+
+    assert pods.pushed.keys() == {"return_value"}
+
+
+def test_a_pod_whose_events_may_not_be_read_has_its_cause_all_the_same(pods: Pods) -> None:
+    pods.api.events = Mock(side_effect=refusal(403, "Forbidden", "events is forbidden"))  # type: ignore[method-assign]
+    pods.clock.at(20, pods.api.there.clear)
+    with pytest.raises(Exception, match="deleted before its result could be read"):
+        pods.run()
+    assert pods.end["kind"] == "vanished"
+
+
 def test_a_pod_that_is_replaced_when_its_result_was_read_is_left_alone(pods: Pods) -> None:
     pods.clock.at(20, lambda: pods.ends())
     pods.api.on_delete = pods.api.replace

@@ -19,7 +19,7 @@ from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Preset
 from tests.builders.image_processes import ENDLESS, finish, rank_process, start_anew, wait_for
 from tests.gpu.test_gang_graphs_gpu import gang_spec
-from trainbench.judging.slow_rank import slow_ranks
+from trainbench.judging.gangs import slow_ranks
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two NVIDIA GPUs")]
 LIMIT_PCT = 5.0

@@ -35,7 +35,6 @@ class Fault(BaseModel):
     says: str = "judged"
     left: str = "nothing"
     leaves_pod: bool = False
-    cases: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
     night: SickNode | None = None
 

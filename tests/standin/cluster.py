@@ -38,7 +38,6 @@ class Cluster:
         self.faults = Faults()
         self.kubelets = Kubelets(self.store, self.events, self._folder, self._network, self._at_moment, self.schedule)
         self.kubelets.images = self.images
-        self._held: set[str] = set()
         defaults.furnish(self.store, self.namespace, self._manifests)
 
     async def reset(self) -> None:
@@ -62,7 +61,6 @@ class Cluster:
         if dry_run:
             return pod
         self.store.create("pods", pod)
-        self._at_moment(pod, "created")
         asyncio.get_running_loop().call_soon(self.schedule)
         return pod
 
@@ -121,15 +119,6 @@ class Cluster:
         self.kubelets.die(name)
         self.leave_tainted(node, FASTER)
 
-    def _cordon(self, name: str) -> None:
-        node = self.store.get("nodes", "", name)
-        node["spec"]["unschedulable"] = True
-        self.store.touch("nodes", node)
-
-    def _let_go(self, uid: str) -> None:
-        self._held.discard(uid)
-        self.schedule()
-
     def schedule(self) -> None:
         """Binds every waiting pod that fits, the highest priority first."""
         waiting = [
@@ -137,7 +126,6 @@ class Cluster:
             for pod in self.store.all("pods")
             if not pod["spec"].get("nodeName")
             and "deletionTimestamp" not in pod["metadata"]
-            and pod["metadata"]["uid"] not in self._held
             and pod["spec"]["schedulerName"] == "default-scheduler"  # another one's pods wait for it
         ]
         for pod in sorted(waiting, key=lambda pod: -pod["spec"]["priority"]):
@@ -165,13 +153,8 @@ class Cluster:
                 self.inflict(fault, pod)
 
     def inflict(self, fault: PodFault, pod: Object) -> None:
-        uid, kubelets = pod["metadata"]["uid"], self.kubelets
+        kubelets = self.kubelets
         match fault.action:
-            case "hold":
-                self._held.add(uid)
-                asyncio.get_running_loop().call_later(fault.for_s, self._let_go, uid)
-            case "cordon":
-                self._cordon(fault.node)
             case "lose_node":
                 self._kill_node(pod["spec"]["nodeName"])
                 if fault.deadline_s is not None:
@@ -181,12 +164,7 @@ class Cluster:
                 kubelets.delete(pod, 0)
             case "oom":
                 kubelets.oom(pod)
-            case "drain":
-                self._cordon(pod["spec"]["nodeName"])
-                kubelets.evict_by_api(pod)
             case "evict":
-                kubelets.evict(pod, fault.resource)
-            case "no_image":
-                kubelets.without_registry.add(uid)
+                kubelets.evict(pod)
             case _:
                 kubelets.preempt(pod)

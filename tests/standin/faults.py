@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-ACTIONS = ("cordon", "drain", "evict", "hold", "lose_node", "no_image", "oom", "preempt", "vanish")
-MOMENTS = ("created", "scheduled", "running", "ended")
+ACTIONS = ("evict", "lose_node", "oom", "preempt", "vanish")
+MOMENTS = ("running", "ended")
 
 
 class FaultError(ValueError):
@@ -24,7 +24,6 @@ class ReplyFault:
     method: str = ""
     body: str = ""  # a regular expression, searched in what was sent
     n: int = 1
-    skip: int = 0  # so many matching requests first pass untouched
     code: int | None = None  # the status of the reply
     message: str = "injected fault"
     after: bool = False
@@ -44,10 +43,7 @@ class PodFault:
     moment: str = "running"
     n: int = 1
     delay_s: float = 0.0
-    resource: str = "memory"  # what an eviction names
     deadline_s: int | None = None  # to which the deadline of a pod on a node that dies is lowered
-    node: str = ""  # that is cordoned
-    for_s: float = 0.0  # a pod that is held from the scheduler is let go after this time
 
 
 class Faults:
@@ -81,9 +77,6 @@ class Faults:
         self._replies = [fault for fault in self._replies if fault.until is None or now < fault.until]
         for fault in self._replies:
             if fault.method in ("", method) and re.search(fault.path, path) and re.search(fault.body, body):
-                if fault.skip > 0:
-                    fault.skip -= 1
-                    return None
                 _use(fault, self._replies)
                 return fault
         return None

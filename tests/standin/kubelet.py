@@ -38,7 +38,6 @@ class Kubelets:
         self.images: dict[str, Object] = {}
         self.runs: dict[str, PodRun] = {}
         self.dead: set[str] = set()  # nodes that do not answer
-        self.without_registry: set[str] = set()  # uids of pods whose images their node does not find
         self._orphans: list[PodRun] = []  # still there on dead nodes, though their objects were removed by force
         self._on_moment = on_moment
         self._on_end = on_end
@@ -93,8 +92,8 @@ class Kubelets:
                 self.events.record(pod, "Normal", "Killing", f"Stopping container {name}")
                 run.stop(Ending(grace_s))
 
-    def evict(self, pod: Object, resource: str) -> None:
-        message = f"The node was low on resource: {resource}. Threshold quantity: 100Mi, available: 91804Ki. "
+    def evict(self, pod: Object) -> None:
+        message = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 91804Ki. "
         self.events.record(pod, "Warning", "Evicted", message)
         self._disrupt(pod, "TerminationByKubelet", message)
         self.runs[pod["metadata"]["uid"]].stop(Ending(0, "Evicted", message))
@@ -107,12 +106,6 @@ class Kubelets:
         self._disrupt(
             pod, "PreemptionByScheduler", "default-scheduler: preempting to accommodate a higher priority pod"
         )
-        self.delete(pod)
-
-    def evict_by_api(self, pod: Object) -> None:
-        """As `kubectl drain` does it: no event is recorded; only the pod's last state has the cause."""
-        if pod["status"]["phase"] not in ("Succeeded", "Failed"):
-            self._disrupt(pod, "EvictionByEvictionAPI", "Eviction API: evicting")
         self.delete(pod)
 
     def taint_evict(self, pod: Object) -> None:

@@ -72,7 +72,6 @@ class PodRun:
         await self._node_answers.wait()
         self.pod["status"] |= pod_status.initial_status(self.spec, self.pod["status"].get("hostIP", "127.0.0.1"))
         self._publish()
-        self._kubelets.moment(self.pod, "scheduled")
         work = asyncio.gather(*(self._live(spec) for spec in self.spec["containers"]))
         await asyncio.wait(
             (work, self._stopping), timeout=self.spec.get("activeDeadlineSeconds"), return_when=asyncio.FIRST_COMPLETED
@@ -149,8 +148,7 @@ class PodRun:
     async def _pull(self, spec: Object) -> Object:
         """The image, once it is there. An image that nobody mapped cannot be pulled."""
         name = spec["image"]
-        is_reached = self.pod["metadata"]["uid"] not in self._kubelets.without_registry
-        if is_reached and (image := self._kubelets.images.get(name)) is not None:
+        if (image := self._kubelets.images.get(name)) is not None:
             await asyncio.sleep(image.get("pull_s", 0))
             self._record("Normal", "Pulled", f'Container image "{name}" already present on machine')
             return image

@@ -23,6 +23,7 @@ from trainbench.comparison.noise_floor import floors
 from trainbench.core.formats import listing
 from trainbench.core.verdicts import Confirmation
 from trainbench.judging.levels import KnownLevel, made_levels
+from trainbench.pages.banners.banners import text as banner
 from trainbench.reporting.report import benchmark_report
 from trainbench.reporting.verdict_text import verdict
 
@@ -375,6 +376,21 @@ def test_what_people_receive(tmp_path: Path, golden: Golden) -> None:
     golden("diary.txt", "\n\n".join(texts) + "\n")
 
 
+@pytest.mark.parametrize(
+    ("names", "expected"), [(FOUR, "−7.0 % against its peers"), (FOUR[:2], "−8.8 % against its own past")]
+)
+def test_every_surface_shows_the_figure_that_decided(tmp_path: Path, names: Sequence[str], expected: str) -> None:
+    """node-2 was at +2 %, and is at -7 %: among four the peers decide, beside one other node its past."""
+    nights = after(Nights(tmp_path, *names, noise_pct=0.001), 4, {"node-2": 1.02})
+    night = nights.night({"node-2": 0.93})
+    (notice,), card = nights.history.open_notices(), nights.fleet()["node-2"]
+    figure = expected.split(" against")[0]
+    assert f"is slow: samples/s {expected}," in banner(notice, "")
+    assert f"node-2 is slow: samples/s {expected} (" in night.told[0].text.splitlines()[0]
+    for said in (card.reason, verdict(night.campaign).split("(")[1], notice.finding.measured):
+        assert said.startswith(f"samples/s {figure}")
+
+
 def test_the_noise_between_runs_is_not_that_of_their_windows(tmp_path: Path) -> None:
     """[V12] The glossary called the larger of both what runs differ by. Runs of 0.1 %, windows of 1 %."""
 
@@ -390,5 +406,5 @@ def test_the_noise_between_runs_is_not_that_of_their_windows(tmp_path: Path) -> 
     assert 0.05 < floor.between.sd_pct < 0.2
     assert floor.within.sd_pct == pytest.approx(1.0, rel=0.01)
     report = benchmark_report(night.campaign)
-    assert "- **between runs**: Pooled standard deviation of the samples/s that one node shows from run to" in report
-    assert "- **noise**: Standard deviation of one run: the larger of the deviations between runs and between" in report
+    assert "| between runs | Pooled standard deviation of the samples/s that one node shows from run to" in report
+    assert "| noise | Standard deviation of one run: the larger of the deviations between runs and between" in report

@@ -24,6 +24,7 @@ from bench_image.process.exit_codes import RANK_EXITS_FILE, read_exit_codes
 from tests.builders.nights import night
 from tests.builders.results import make_result
 from tests.builders.three_nights import node_of, overview_of
+from tests.unit.exchange.test_foreign_files import BENCH_FILE
 from trainbench.exchange.export import ExportError, imported_result
 from trainbench.exchange.result_files import ForeignFileError, parse_file
 from trainbench.history.database import HistoryError, connect
@@ -43,7 +44,6 @@ from trainbench.prices.price_tables import PriceError, load_prices, read_prices
 from trainbench.results.artefacts import open_store
 from trainbench.results.collect import parse_payload
 from trainbench.results.store_files import StoreError
-from trainbench.settings.channels import parse_channels
 from trainbench.settings.environment import PREFIX, SettingsError, read_settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -179,7 +179,7 @@ def readers(folder: Path) -> Mapping[str, Reader]:
     offers = columns + b"\np5,H100,8,98.3,40,us-east-1,{}\n"
     channels = b'[{"kind": "mail", "connection": "smtp_default", "to": ["oncall@example.org"]}]'
     params = b'{"model": "tiny", "dimensions": null, "nodes": ["node-1"], "micro_batch_size": "auto", "lora_rank": 8}'
-    bench_file = (ROOT / "tests/golden/bench-encoder-decoder.json").read_bytes()
+    bench_file = BENCH_FILE.read_bytes()
     template = (ROOT / "docs/examples/pod-templates/infiniband.yaml").read_bytes()
     levels = b"[[level]]" + (ROOT / "plugins/trainbench/judging/levels.toml").read_bytes().split(b"[[level]]")[1]
     settings = (
@@ -207,7 +207,9 @@ def readers(folder: Path) -> Mapping[str, Reader]:
             verdict.read_bytes(), _file(verdict, lambda _: store.read_campaign(campaign.campaign_id)), (StoreError,)
         ),
         "params": Reader(params, lambda raw: parse_params(_object(raw)), (ParamsError, _NoObject)),
-        "channels": Reader(channels, lambda raw: parse_channels(raw.decode(errors="replace")), (ValueError,)),
+        "channels": Reader(
+            channels, lambda raw: read_settings({f"{PREFIX}NOTIFY": raw.decode(errors="replace")}), (SettingsError,)
+        ),
         "price table": Reader(price, _file(folder / "prices.toml", read_prices), (PriceError,)),
         "price catalogue": Reader(
             offers, _file(folder / "offers.csv", lambda path: import_prices(path, "x", None, None)), (PriceError,)

@@ -54,14 +54,6 @@ def test_a_campaign_holds_every_run_priced_and_judged() -> None:
     assert campaign.costs[0].usd_per_1000_samples == campaign.results[0].cost.cost_per_1000_samples_usd
 
 
-def test_a_price_of_the_table_says_how_far_others_lie_and_a_given_one_does_not() -> None:
-    for usd_per_gpu_hour, is_expected in ((None, True), (2.0, False)):
-        planned = plan(usd_per_gpu_hour=usd_per_gpu_hour)
-        (apart,) = {cost.price_spread for cost in assessed(planned, results(planned, 9.5, 9.5, 9.5, 9.5)).costs}
-        assert (apart is not None) is is_expected
-        assert apart is None or apart.low_usd_per_gpu_hour < apart.high_usd_per_gpu_hour
-
-
 def test_errors_come_first_among_the_findings() -> None:
     planned = plan()
     levels = [finding.level for finding in assessed(planned, results(planned, 9.5, 7.0, 9.5, 9.5)).findings]

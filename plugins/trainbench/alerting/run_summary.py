@@ -16,7 +16,6 @@ from trainbench.core.formats import one_line
 from trainbench.core.markdown import escape
 from trainbench.core.verdicts import OF_MARKS, Finding, Level, State, Why, by_level
 from trainbench.judging.checks import ATTENDANCE
-from trainbench.judging.node_findings import finding_of
 from trainbench.reporting import verdict_text
 from trainbench.results.campaign import Campaign
 
@@ -24,7 +23,7 @@ from trainbench.results.campaign import Campaign
 def alerts(campaign: Campaign) -> tuple[Finding, ...]:
     """Errors, which turn the run red, come first. A finding on several nodes is one alert."""
     told = [
-        finding_of(campaign, node)
+        campaign.finding_of(node)
         for node in sorted(campaign.node_states, key=lambda node: node.urgency())
         if node.state in (State.RED, State.LOOK) or (node.state is State.DRILL and node.why is Why.SLOW)
     ]

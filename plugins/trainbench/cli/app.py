@@ -20,7 +20,7 @@ from trainbench.cli.campaigns import Source
 from trainbench.core.formats import count
 from trainbench.core.user_error import UserError
 from trainbench.core.verdicts import State, Why
-from trainbench.params.campaign_kind import CAMPAIGN_SUFFIXES, SUITES
+from trainbench.params.campaign_kind import CAMPAIGN_SUFFIXES, Suite
 
 if TYPE_CHECKING:
     from trainbench.results.artefacts import Store
@@ -60,7 +60,6 @@ for part in (params, cluster, campaigns, exchange, money):
 for name, group in (("baseline", baseline.app), ("levels", levels.app), ("nodes", cluster.nodes_app)):
     app.add_typer(group, name=name, rich_help_panel=group.panel)
 
-FIRST_SUITE = next(iter(SUITES))
 Nodes = Annotated[
     str | None,
     typer.Option(
@@ -71,13 +70,9 @@ DeviceName = Annotated[
     Device | None,
     typer.Option(help="cuda: the nightly check's configuration; cpu, the default: a trial with a tiny model."),
 ]
-Suite = Annotated[
-    str | None,
-    typer.Option(
-        help=f"The kind of campaign, named after its DAG: {', '.join(SUITES)}. Default: the campaign file's, else the "
-        "first.",
-        autocompletion=lambda: list(SUITES),
-    ),
+SuiteName = Annotated[
+    Suite | None,
+    typer.Option(help="The kind of campaign, named after its DAG. Default: the campaign file's, else the first."),
 ]
 Set = Annotated[list[str] | None, base.set_option("A parameter of the trigger form")]
 Model = Annotated[
@@ -111,7 +106,7 @@ def plan(
         Path | None,
         typer.Argument(help="A campaign file; options replace what it says."),
     ] = None,
-    suite: Suite = None,
+    suite: SuiteName = None,
     nodes: Nodes = None,
     device: DeviceName = None,
     set_: Set = None,
@@ -145,7 +140,7 @@ def plan(
     if gpu and assumed and (choice := reading(gpu, assumed.product)):
         base.show(choice, stderr=True)
     campaign = read_campaign_file(campaign_file) if campaign_file else None
-    chosen = suite or (campaign.suite if campaign else FIRST_SUITE)
+    chosen = suite or (campaign.suite if campaign else Suite.NODE_CONSISTENCY)
     name = "dry-run"
     if with_manifests:
         name = planned.campaign_name(campaign.name if campaign else chosen, datetime.now(UTC))
@@ -168,7 +163,7 @@ def plan(
 
 @app.command()
 def run(
-    suite: Suite = None,
+    suite: SuiteName = None,
     nodes: Nodes = None,
     device: DeviceName = None,
     set_: Set = None,
@@ -200,7 +195,7 @@ def run(
     settings, campaign_file = base.read_settings(), None
     if command and Path(command[0]).suffix in CAMPAIGN_SUFFIXES:  # no program is named like that
         campaign_file, command = read_campaign_file(Path(command[0])), command[1:]
-    chosen = suite or (campaign_file.suite if campaign_file else FIRST_SUITE)
+    chosen = suite or (campaign_file.suite if campaign_file else Suite.NODE_CONSISTENCY)
     job = planned.job_values(command, environment, profile, settings.log_profiles, campaign_file)
     short = {"model": model, "quick": quick or None}
     # Milliseconds: of two runs in one second the second would replace the first in store and history.

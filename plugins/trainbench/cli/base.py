@@ -190,7 +190,7 @@ def ended(run: Callable[[], Any]) -> int:
         if callable(getattr(error, "format_message", None)):  # typer's own: an option is wrong or missing
             context: Any = getattr(error, "ctx", None)
             see = f" (see {context.command_path} --help)" if context else ""
-            print_error(f"{error.format_message().rstrip('.')}{see}")  # type: ignore[attr-defined]
+            print_error(f"{error.format_message().rstrip('.')}{see}".replace(": Value error, ", ": "))  # type: ignore[attr-defined]
             return int(getattr(error, "exit_code", ExitCode.USAGE))
         traceback.print_exc()
         print_error(f"{type(error).__name__}: {error}; this is a defect of trainbench, with its traceback above")

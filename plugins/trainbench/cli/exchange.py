@@ -94,23 +94,16 @@ def export(
     with_names: Annotated[
         bool, typer.Option("--with-names", help="Keep the names of nodes, pods, hosts and GPUs.")
     ] = False,
-    bench: Annotated[
-        bool,
-        typer.Option(
-            "--bench", help="Write bench_{GPU}_{N}gpu_{TIMESTAMP}.json instead; runs of the encoder-decoder only."
-        ),
-    ] = False,
     store_url: StoreUrl = None,
 ) -> None:
-    """Write one result for publication: JSON, and Markdown for people."""
-    from trainbench.exchange.export import choose_result, export_files
+    """Write one result for publication, without the names of its owner."""
+    from trainbench.exchange.export import choose_result, export_file
 
     result = choose_result(source, run_id, base.open_store(store_url))
-    files = export_files(result, with_names=with_names, as_bench_file=bench)
-    for name, text in files.items():
-        base.write_file(output / name, text)
-    paths = [str((output / name).absolute()) for name in files]
-    base.answer({"run_id": result.spec.identity.run_id, "files": paths}, *paths)
+    name, text = export_file(result, with_names=with_names)
+    base.write_file(output / name, text)
+    path = str((output / name).absolute())
+    base.answer({"run_id": result.spec.identity.run_id, "file": path}, path)
 
 
 @app.command("import")

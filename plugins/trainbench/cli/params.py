@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainbench.cli import base
-from trainbench.core.close_matches import did_you_mean
-from trainbench.core.user_error import UserError
-from trainbench.params.campaign_kind import SUITES
+from trainbench.params.campaign_kind import SUITES, Suite
 
 if TYPE_CHECKING:
     from trainbench.core.tables import Table
@@ -23,17 +21,15 @@ MANY = 1_000_000_000  # a bound that nobody reaches is not shown
 @app.command()
 def params(
     suite: Annotated[
-        str,
-        typer.Argument(help=f"One of {', '.join(SUITES)}.", autocompletion=lambda: list(SUITES)),
-    ] = "node_consistency",
+        Suite,
+        typer.Argument(help="The kind of campaign, named after its DAG."),
+    ] = Suite.NODE_CONSISTENCY,
     cpu: Annotated[bool, typer.Option("--cpu", help="The smaller defaults of a trial with --device cpu.")] = False,
 ) -> None:
     """List the parameters of a suite, for --set NAME=VALUE: default, what is allowed, and meaning."""
     from trainbench.params.campaign_params import applies_to, form
     from trainbench.planning.planners import PLANNERS
 
-    if suite not in SUITES:
-        raise UserError(f"'{suite}' is no suite{did_you_mean(suite, SUITES)}: choose {', '.join(SUITES)}")
     kind = SUITES[suite]
     fields = {
         name: field for name, field in form(PLANNERS[kind].starts_with(locally=cpu)).items() if applies_to(name, kind)

@@ -19,10 +19,9 @@ from bench_image.contract.options import Strategy
 from bench_image.contract.own_job import AUTO_PROFILE, choose_profiles, parse_profiles
 from bench_image.contract.work import Device
 from trainbench.cli import base
-from trainbench.core.close_matches import did_you_mean
 from trainbench.core.formats import NA, count, duration, figure, listing, usd
 from trainbench.core.user_error import UserError
-from trainbench.params.campaign_kind import SUITES, CampaignKind
+from trainbench.params.campaign_kind import SUITES, CampaignKind, Suite
 from trainbench.params.refusals import ParamsError
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def campaign_name(name: str, at: datetime) -> str:
 
 
 def make_plan(
-    suite: str,
+    suite: Suite,
     settings: Settings,
     nodes: str | None,
     device: Device | None,
@@ -63,8 +62,6 @@ def make_plan(
     from trainbench.params.model_reference import with_configuration
     from trainbench.planning.planners import PLANNERS
 
-    if suite not in SUITES:
-        raise ParamsError(f"--suite is '{suite}'{did_you_mean(suite, SUITES)}: choose {', '.join(SUITES)}")
     planner = PLANNERS[SUITES[suite]]
     set_values = changes(set_)
     given = {name: value for name, value in (short or {}).items() if value is not None}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -15,7 +16,7 @@ from rich.console import Console
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.spec import RunSpec
 from trainbench.cli.planned import Kept
-from trainbench.core.formats import listing
+from trainbench.core.formats import duration, listing
 from trainbench.judging.levels import NO_LEVELS, load_levels
 from trainbench.pipeline import Measured, assess, judge
 from trainbench.planning.plan import Plan
@@ -31,6 +32,8 @@ from trainbench.settings.environment import Settings
 
 if TYPE_CHECKING:
     from trainbench.history.history import History
+
+REMIND_S = 30.0  # so long nothing may end before a line says what still runs
 
 
 def store_plan(plan: Plan, store: Store) -> None:
@@ -89,7 +92,7 @@ def run_pods(
     for _, members in groupby(runs, key=lambda run: run.slot.group):
         group = {run.name: run for run in members}
         kept.running = listing(group)
-        with _shown(group, console) as show, _started(group.values(), settings, show) as ended:
+        with _shown(group, console) as shown, _started(group.values(), settings, shown) as ended:
             for run, made, outcome in ended:
                 with suppress(StoreError):  # the result says what is wrong with the store
                     store_log(store, made, outcome.log)
@@ -115,9 +118,7 @@ Ended = tuple[_Run, Mapping[str, Any], LocalOutcome]
 
 
 @contextmanager
-def _started(
-    group: Collection[_Run], settings: Settings, show: Callable[[str, str], None]
-) -> Iterator[Iterator[Ended]]:
+def _started(group: Collection[_Run], settings: Settings, shown: _Shown) -> Iterator[Iterator[Ended]]:
     """The pods of a group as they end; on the way out none is left."""
     pods: dict[Future[LocalOutcome], tuple[_Run, Mapping[str, Any], LocalPod]] = {}
     with ThreadPoolExecutor(len(group)) as threads:
@@ -126,36 +127,64 @@ def _started(
                 made = manifest(run.spec, settings)
                 turns = MachineTurns(settings.store, run.spec.identity.campaign_id, run.slot)
                 pod = LocalPod(made, settings.local_image, turns)
-                pods[threads.submit(pod.run, partial(show, run.name))] = (run, made, pod)
-            yield ((*pods[future][:2], future.result()) for future in as_completed(pods))
+                pods[threads.submit(pod.run, partial(shown.show, run.name))] = (run, made, pod)
+            yield _as_they_end(pods, shown)
         except BaseException:
             for _, _, pod in pods.values():
                 pod.kill("the campaign was stopped")
             raise
 
 
+def _as_they_end(
+    pods: Mapping[Future[LocalOutcome], tuple[_Run, Mapping[str, Any], LocalPod]], shown: _Shown
+) -> Iterator[Ended]:
+    running, begin = set(pods), time.monotonic()
+    while running:
+        ended, running = wait(running, timeout=REMIND_S, return_when=FIRST_COMPLETED)
+        if not ended:
+            shown.remind([pods[future][0].name for future in running], time.monotonic() - begin)
+        yield from ((*pods[future][:2], future.result()) for future in ended)
+
+
+class _Shown(NamedTuple):
+    """`show`: a pod's line; `remind`: what still runs, after so many seconds."""
+
+    show: Callable[[str, str], None]
+    remind: Callable[[Sequence[str], float], None]
+
+
 @contextmanager
-def _shown(names: Iterable[str], console: Console) -> Iterator[Callable[[str, str], None]]:
-    """Show the pods' lines as they come: on a terminal in place, else one line for each phase of each pod."""
+def _shown(names: Iterable[str], console: Console) -> Iterator[_Shown]:
+    """Show the pods' lines as they come: on a terminal in place, else one line for each phase of each pod, and where
+    each is when nothing has ended for a while.
+    """
     from rich.markup import escape
 
     from trainbench.reporting.terminal import plain
 
     if console.is_terminal:
         with console.status(escape(listing(names))) as status:
-            yield lambda name, line: status.update(f"{escape(name)}: {escape(line[:100])}")
+            yield _Shown(
+                lambda name, line: status.update(f"{escape(name)}: {escape(line[:100])}"), lambda names, after_s: None
+            )
         return
-    phases = dict.fromkeys(names, "started")
-    for name, phase in phases.items():
+    newest = dict.fromkeys(names, "started")
+    for name, phase in newest.items():
         console.print(plain(f"{name}: {phase}"), soft_wrap=True)
 
     def show(name: str, line: str) -> None:
-        now = line.removeprefix(PROGRESS_MARK).split(maxsplit=1)
-        if line.startswith(PROGRESS_MARK) and now and now[0] != phases[name]:
-            phases[name] = now[0]
-            console.print(plain(f"{name}: {now[0]}"), soft_wrap=True)
+        now = line.removeprefix(PROGRESS_MARK)
+        if not line.startswith(PROGRESS_MARK) or not now.strip():
+            return
+        before, newest[name] = newest[name], now
+        if now.split()[0] != before.split()[0]:
+            console.print(plain(f"{name}: {now.split()[0]}"), soft_wrap=True)
 
-    yield show
+    def remind(names: Sequence[str], after_s: float) -> None:
+        for name in sorted(names, key=list(newest).index):
+            console.print(plain(f"{name}: after {duration(after_s)} still in {newest[name][:100]}"), soft_wrap=True)
+
+    yield _Shown(show, remind)
 
 
 def _outcome(result: RunResult) -> str:

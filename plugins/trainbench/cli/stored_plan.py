@@ -213,11 +213,13 @@ def _params_of(results: Sequence[RunResult], changes: Mapping[str, str]) -> Benc
             values[name] = value
     values |= {
         "nodes": _distinct(result.spec.identity.node for result in results),
-        "strategies": _distinct(result.spec.placement.strategy for result in results),
+        "strategies": _distinct(result.spec.placement.strategy for result in results if not result.spec.work.own_job),
         "rounds": min(max(result.spec.identity.round for result in results), MAX_ROUNDS),
     }
+    if not values["strategies"]:
+        del values["strategies"]  # a command of the user's own goes by its own
     if spec.work.own_job:
-        del values["model"], values["strategies"]
+        del values["model"]
     if spec.work.lora:
         is_attention = spec.work.lora.targets == lora_targets(spec.work.shape, "attention")
         values["lora_targets"] = "attention" if is_attention else "all"

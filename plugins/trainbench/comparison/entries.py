@@ -16,6 +16,7 @@ from typing import Any
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import RunResult
+from bench_image.contract.result_sections import Clock
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import AUTO, PRESET_SETTINGS, Device, Preset
 from trainbench.core.formats import count, share
@@ -208,15 +209,15 @@ class Entry(MeasuredRuns):
         return self.results[0].spec.work.device is Device.CPU
 
     @property
-    def rank_noun(self) -> str:
-        """ "GPU"; "process" on a CPU."""
-        return self.results[0].spec.work.device.rank_noun
+    def by_cpu_time(self) -> bool:
+        """Whether its rates are by the process' CPU time, which is not the time on the wall."""
+        return self.results[0].performance.clock is Clock.PROCESS_CPU
 
     @property
     def size(self) -> str:
         """ "4 GPUs", on a CPU "4 processes"; with the number of nodes when there are several."""
         of = f" of {count(self.num_nodes, 'node')}" if self.num_nodes > 1 else ""
-        return f"{count(self.world_size, self.rank_noun)}{of}"
+        return f"{count(self.world_size, self.results[0].spec.work.device.rank_noun)}{of}"
 
     @property
     def name(self) -> str:
@@ -273,6 +274,18 @@ def is_tie(one: Entry, other: Entry) -> bool:
 def level_with(entry: Entry, others: Sequence[Entry]) -> list[Entry]:
     """The members of `others` that differ from `entry` by no more than the noise."""
     return [other for other in others if other is not entry and is_tie(entry, other)]
+
+
+def places(ranked: Sequence[Entry]) -> list[str]:
+    """The place of each strategy of one size, the fastest first: "2 of 3"; "too noisy" where another is level with it,
+    "alone" without another.
+    """
+    if len(ranked) == 1:
+        return ["alone"]
+    return [
+        "too noisy" if level_with(each, ranked) else f"{number} of {len(ranked)}"
+        for number, each in enumerate(ranked, start=1)
+    ]
 
 
 def tie_sentences(ranked: Sequence[Entry]) -> tuple[str, ...]:

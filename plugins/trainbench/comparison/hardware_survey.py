@@ -265,20 +265,14 @@ def _rented(budget_usd: float, cells: Sequence[SurveyCell], best: SurveyCell | N
 
 
 def price_notes(cells: Sequence[SurveyCell]) -> Iterator[str]:
-    """For each kind of GPU whose price counts, and how far others of the table lie from it."""
+    """For each kind of GPU whose price counts."""
     for gpu, known in grouped((cell.gpu, cell.price) for cell in cells).items():
         price = next(filter(None, known), None)
         if price is None:
             yield f"No price of {gpu} is known: it is compared by speed only."
             continue
-        as_of, spread = f" of {price.price_as_of}" if price.price_as_of else "", ""
-        if apart := price.price_spread:
-            low, high = usd(apart.low_usd_per_gpu_hour), usd(apart.high_usd_per_gpu_hour)
-            spread = (
-                f" It is one of {apart.num_prices} that fit, from {low} ({apart.low_offer}) to {high} "
-                f"({apart.high_offer}); costs scale with it."
-            )
-        yield f"Price of {gpu}: {usd(price.usd_per_gpu_hour)} per GPU-hour, {price.price_source}{as_of}.{spread}"
+        as_of = f" of {price.price_as_of}" if price.price_as_of else ""
+        yield f"Price of {gpu}: {usd(price.usd_per_gpu_hour)} per GPU-hour, {price.price_source}{as_of}."
 
 
 def purchase_table(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> Table:
@@ -341,32 +335,23 @@ def rent_or_buy_table(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> 
             USD_PER_GPU_HOUR.column(lambda row: row[1], "rent per GPU-hour"),
             RENT_OR_BUY.column(lambda row: row[2]),
             RENT_OR_BUY.column(lambda row: row[3], "pays above h a month"),
-            RENT_OR_BUY.column(lambda row: row[4], "pays after"),
-            RENT_OR_BUY.column(lambda row: row[5], "choice", is_number=False),
+            RENT_OR_BUY.column(lambda row: row[4], "choice", is_number=False),
         ),
         notes=notes,
         title="Rent or buy",
     )
 
 
-def _choice_row(gpu: str, cell: SurveyCell, wanted: ComparisonParams) -> tuple[str, str, str, str, str, str]:
+def _choice_row(gpu: str, cell: SurveyCell, wanted: ComparisonParams) -> tuple[str, str, str, str, str]:
     rent, price = cell.figure(USD_PER_GPU_HOUR), purchase_price(gpu, wanted)
     capex = price.usd if price else None
     if rent is None or capex is None:
         missing = NO_PURCHASE_PRICE if capex is None else "no price per hour is known: usd_per_gpu_hour"
-        return gpu, usd(rent), usd(capex), NA, NA, f"cannot be answered: {missing}"
-    choice = rent_or_buy(
+        return gpu, usd(rent), usd(capex), NA, f"cannot be answered: {missing}"
+    hours, why = rent_or_buy(
         rent, capex, wanted.used_hours_per_month, wanted.life_months, opex_usd_per_gpu_hour=wanted.opex_usd_per_gpu_hour
     )
-    hours = "never" if choice.break_even_hours_per_month is None else figure(choice.break_even_hours_per_month, 3)
-    months = choice.break_even_months
-    if months is None:
-        after = "never"
-    elif months > wanted.life_months:
-        after = f"not in its {figure(wanted.life_months, 3)} months"
-    else:
-        after = f"{figure(months, 3)} months"
-    return gpu, usd(rent), usd(capex), hours, after, choice.why
+    return gpu, usd(rent), usd(capex), "never" if hours is None else figure(hours, 3), why
 
 
 class PurchasePrice(NamedTuple):

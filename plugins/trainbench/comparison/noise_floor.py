@@ -31,8 +31,8 @@ from bench_image.contract.result import RunResult
 from trainbench.core.formats import count, share
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Tolerances, gpu_title
-from trainbench.judging import gpu_runs, noise
-from trainbench.judging.node_runs import NodeRuns, by_group, judged_rate
+from trainbench.judging import noise
+from trainbench.judging.node_runs import NodeRuns, by_group, judged_rate, judged_units
 from trainbench.judging.noise import Noise, Run
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import NOISE_FLOOR_ROUNDS
@@ -123,7 +123,7 @@ def floors(results: Sequence[RunResult]) -> tuple[Floor, ...]:
 
 
 def _floor(group_id: str, gpu_name: str | None, members: Sequence[NodeRuns]) -> Floor | None:
-    units = [unit for unit in gpu_runs.units(members) if unit.rates]
+    units = [unit for unit in judged_units(members) if unit.rates]
     if not units:
         return None
     rates, between = [unit.rates for unit in units], _between(units)

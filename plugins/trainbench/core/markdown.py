@@ -36,16 +36,14 @@ def table(content: Table, links: Mapping[str, str] | None = None) -> str:
     return "\n".join([head, rule, *body, *notes]) + "\n"
 
 
-def section(content: Table, links: Mapping[str, str] | None = None, level: int = 2, most: int | None = None) -> str:
-    """The table under its title as a heading; a table of more than `most` rows is closed."""
-    is_long = most is not None and len(content.rows) > most
-    shown = folded(content, links, f"{len(content.rows):,} rows") if is_long else table(content, links)
-    return f"{'#' * level} {escape(content.title)}\n\n{shown}"
+def section(content: Table, links: Mapping[str, str] | None = None, level: int = 2) -> str:
+    """The table under its title as a heading."""
+    return f"{'#' * level} {escape(content.title)}\n\n{table(content, links)}"
 
 
-def folded(content: Table, links: Mapping[str, str] | None = None, title: str | None = None) -> str:
+def folded(content: Table, links: Mapping[str, str] | None = None) -> str:
     """The table closed under its title, which a click opens; where HTML is not shown, open."""
-    title = html.escape(one_line(title or content.title))  # Markdown's own escapes have no effect inside HTML
+    title = html.escape(one_line(content.title))  # Markdown's own escapes have no effect inside HTML
     return f"<details><summary>{title}</summary>\n\n{table(content, links)}\n</details>\n"
 
 

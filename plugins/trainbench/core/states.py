@@ -14,7 +14,7 @@ from typing import NamedTuple
 from trainbench.core.formats import count, listing
 from trainbench.core.grouping import grouped
 from trainbench.core.natural_order import natural
-from trainbench.core.verdicts import Against, Metric, State, Verdict, Why, urgency
+from trainbench.core.verdicts import Against, Finding, Level, Metric, NodeVerdict, State, Verdict, Why, urgency
 
 FRESH = timedelta(hours=36)  # one nightly check may be left out; an older verdict does not describe the node today
 MAX_NAMED = 5  # nodes of one reason in a headline
@@ -125,6 +125,26 @@ class NodeState(NamedTuple):
     def phrase(self) -> str:
         """ "node-3 is slow: samples/s -9.7 % against its peers"."""
         return f"{self.node} {TRAITS[told(self)].one}" + (f": {self.reason}" if self.reason else "")
+
+
+LEVELS = {State.RED: Level.ERROR, State.DRILL: Level.ERROR, State.LOOK: Level.WARNING}
+
+
+def plain_finding(of: NodeState | NodeVerdict, group_id: str | None = None) -> Finding:
+    """The finding that explains a state where nothing is known beside it."""
+    trait = TRAITS[told(of)]
+    return Finding(
+        level=LEVELS.get(of.state, Level.INFO),
+        category=of.why.value,
+        nodes=(of.node,),
+        group_id=group_id,
+        why=of.why,
+        measured=of.why.value,
+        expected=Why.WELL.value,
+        summary=f"{trait.one}: {of.reason}" if of.reason else trait.one,
+        resolution=trait.next_step,
+        is_drill=of.state is State.DRILL,
+    )
 
 
 class FleetSummary(NamedTuple):

@@ -131,6 +131,7 @@ class Verdict(Frozen):
     reason: str
     num_runs: int
     comparisons: tuple[Comparison, ...] = ()
+    decided_by: tuple[Metric, Against] | None = None  # which of them makes the state; None: no single one does
     samples_per_second: float | None = None  # this and the next two: tonight's figures; None: not measured
     memory_gb: float | None = None
     temperature_c: float | None = None
@@ -149,6 +150,11 @@ class Verdict(Frozen):
     def deviation(self, metric: Metric, against: Against = Against.PEERS) -> float | None:
         known = self.comparison(metric, against)
         return known.deviation if known else None
+
+    @property
+    def decides(self) -> Comparison | None:
+        """The comparison whose figure every surface shows."""
+        return self.comparison(*self.decided_by) if self.decided_by else None
 
     @property
     def off(self) -> tuple[Comparison, ...]:

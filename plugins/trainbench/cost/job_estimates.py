@@ -9,11 +9,17 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from bench_image.contract.candidates import Candidate, predicted
 from bench_image.contract.flops import flops_per_token, tokens_per_sample
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.gpu_specs import PEAK_TFLOPS, peak_tflops
-from bench_image.contract.memory_estimate import GPU_MEMORY_GIB, USABLE_SHARE, memory_need_bytes, smallest_gpu
+from bench_image.contract.memory_estimate import (
+    GPU_MEMORY_GIB,
+    USABLE_SHARE,
+    Candidate,
+    memory_need_bytes,
+    predicted,
+    smallest_gpu,
+)
 from bench_image.contract.options import Strategy
 from bench_image.contract.parse import explain
 from bench_image.contract.spec import RunSpec
@@ -23,7 +29,7 @@ from trainbench.core.tables import Table, Tone, integer, make_table, text
 from trainbench.core.user_error import UserError
 from trainbench.exchange.result_files import ComparisonRow
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, RUN_USD, USD_PER_1000_SAMPLES, USD_PER_GPU_HOUR
-from trainbench.figure_catalogue.table_figures import EXAMPLE_TIME, PRICE_OF_TIME
+from trainbench.figure_catalogue.table_figures import EXAMPLE, PRICE_OF_TIME
 from trainbench.params.campaign_params import parse_params
 from trainbench.params.model_reference import with_configuration
 from trainbench.params.refusals import ParamsError
@@ -42,6 +48,7 @@ from trainbench.prices.quote import (
     quotes,
     work_hours,
 )
+from trainbench.results.readings import ON_CPU
 
 SHOWN_FROM_GB = 0.1  # less is not worth a clause
 
@@ -182,7 +189,8 @@ class Estimate(TrainingJob):
 
     @property
     def job(self) -> str:
-        return f"{self.work}, on {count(self.num_gpus, 'GPU')}" + (f" ({self.gpu})" if self.gpu else "")
+        noun = "process" if self.gpu == ON_CPU else "GPU"
+        return f"{self.work}, on {count(self.num_gpus, noun)}" + (f" ({self.gpu})" if self.gpu else "")
 
 
 def estimate(
@@ -390,12 +398,13 @@ def _measured_memory(row: ComparisonRow) -> MemoryFit | None:
     if need_gb is None:
         return None
     memory = gpu_memory_bytes(row.hardware)
+    where = "in the largest process" if row.hardware == ON_CPU else "on each GPU"
     return MemoryFit(
         need_gb=need_gb,
         gpu_gb=None if memory is None else memory / 1e9,
         fits=True,
         smallest_gpu=None,
-        sentence=f"Memory: a peak of {figure(need_gb, 3)} GB was measured on each GPU, so it fits.",
+        sentence=f"Memory: a peak of {figure(need_gb, 3)} GB was measured {where}, so it fits.",
     )
 
 
@@ -474,7 +483,7 @@ def estimate_table(estimates: Sequence[Estimate]) -> Table:
             text("price", lambda row: row[1].basis.value),
             integer("GPUs", lambda row: row[1].billed_gpus),
             USD_PER_GPU_HOUR.column(lambda row: row[1].usd_per_gpu_hour, "per GPU-h"),
-            EXAMPLE_TIME.column(lambda row: None if row[1].hours is None else row[1].hours * 3600),
+            EXAMPLE.column(lambda row: None if row[1].hours is None else row[1].hours * 3600, "time"),
             RUN_USD.column(lambda row: row[1].usd),
             USD_PER_1000_SAMPLES.column(lambda row: row[1].usd_per_1000_samples, "per 1K"),
             text("as of", lambda row: f"{row[1].as_of or 'given'}{' STALE' if row[1].stale else ''}"),

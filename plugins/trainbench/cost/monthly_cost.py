@@ -57,10 +57,13 @@ def paid_runs(history: History, since: datetime, until: datetime) -> DataFrame:
     with transaction(history.engine) as connection:
         rows = [dict(row) for row in connection.execute(query).mappings()]
     for row in rows:
-        batch = f", batch {row['micro_batch_size']} x {row['seq_length']} tokens" if row["micro_batch_size"] else ""
+        is_own = row["seq_length"] is None  # a command of the user's own
+        size = "{micro_batch_size} samples a step" if is_own else "batch {micro_batch_size} x {seq_length} tokens"
+        batch = f", {size.format_map(row)}" if row["micro_batch_size"] else ""
         row["nodes"] = (row["node"], *filter(None, row["peers"].split(",")))
-        gpus = f"{row['strategy']} on {count(row['num_gpus'], 'GPU')}"
-        row["work"] = f"{row['model']} {row['recipe']}{batch}, {gpus}, {row['preset']}"
+        gpus = count(row["num_gpus"], "GPU" if row["gpu_name"] else "process")
+        ours = f"{row['model']} {row['recipe']}{batch}, {row['strategy']} on {gpus}, {row['preset']}"
+        row["work"] = f"{row['model']}{batch}, on {gpus}" if is_own else ours
         row["is_measured"] = row["status"] == Status.OK.value and not row["is_drill"]
     return run_table(rows)
 
@@ -230,13 +233,6 @@ def by_month(runs: DataFrame, months: Sequence[str]) -> tuple[MonthSpend, ...]:
     )
 
 
-def by_node(runs: DataFrame) -> tuple[Spend, ...]:
-    """The cost by node, the most expensive first. The nodes of a gang share its cost equally, as they share GPUs."""
-    num_nodes = runs.nodes.map(len).astype(float)
-    shares = runs.assign(run_usd=runs.run_usd / num_nodes, gpu_hours=runs.gpu_hours / num_nodes)
-    return _dearest(shares.explode("nodes"), "nodes")
-
-
 def _dearest(runs: DataFrame, column: str) -> tuple[Spend, ...]:
     lines = [spend(str(what), of) for what, of in runs.groupby(column)]
     return tuple(sorted(lines, key=lambda line: (-(line.usd or 0.0), -(line.gpu_hours or 0.0), line.what)))
@@ -260,19 +256,17 @@ def other_prices(
 ) -> tuple[OtherPrice, ...]:
     """Other prices for each kind of GPU with a valid run this month, cheapest first. `runs`: this month's."""
     made: list[OtherPrice] = []
-    wanted = (params.provider or "").lower()
     for gpu in dict.fromkeys(work.gpu_name for work in works if work.this):
         of_gpu = runs[runs.gpu_name.isna() if gpu is None else runs.gpu_name == gpu]
         hours, priced = float(of_gpu.gpu_hours.sum()), of_gpu[(of_gpu.run_usd > 0) & (of_gpu.gpu_hours > 0)]
         paid = float(priced.run_usd.sum() / priced.gpu_hours.sum()) if len(priced) else None
         tried = []
         for quote in (each for pricing in params.pricings for each in quotes(gpu, table, pricing, today)):
-            if quote.basis in (Basis.GIVEN, Basis.OWNED) or wanted in quote.provider.lower():
-                usd = quote.usd_per_gpu_hour
-                costs = {
-                    "usd": usd * hours if hours else None,
-                    "against_paid_pct": 100 * (usd / paid - 1) if paid else None,
-                }
-                tried.append(OtherPrice(**dict(quote) | costs, gpu_name=gpu))
+            usd = quote.usd_per_gpu_hour
+            costs = {
+                "usd": usd * hours if hours else None,
+                "against_paid_pct": 100 * (usd / paid - 1) if paid else None,
+            }
+            tried.append(OtherPrice(**dict(quote) | costs, gpu_name=gpu))
         made += sorted(tried, key=lambda price: (price.usd_per_gpu_hour, price.label))
     return tuple(made)

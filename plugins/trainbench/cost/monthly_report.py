@@ -10,8 +10,7 @@ from pydantic import AwareDatetime
 
 from bench_image.contract.frozen import Frozen
 from trainbench.core import markdown
-from trainbench.core.formats import NA, count, figure, listing, moment, percent, sentence, share, usd
-from trainbench.core.grouping import grouped
+from trainbench.core.formats import NA, count, figure, listing, moment, percent, sentence, usd
 from trainbench.core.tables import Column, Table, integer, make_table, text
 from trainbench.core.verdicts import Finding
 from trainbench.cost.monthly_cost import (
@@ -19,9 +18,7 @@ from trainbench.cost.monthly_cost import (
     OtherPrice,
     Spend,
     WorkCost,
-    WorkMonth,
     by_month,
-    by_node,
     other_prices,
     paid_runs,
     signed_usd,
@@ -38,7 +35,6 @@ from trainbench.figure_catalogue.run_figures import (
 from trainbench.figure_catalogue.table_figures import (
     CHANGE_PARTS,
     MONTH_CHANGE,
-    OF_CHEAPEST,
     OTHER_PRICE,
     time_columns,
 )
@@ -78,7 +74,6 @@ class SpendReport(Frozen):
     is_over: bool  # the month
     params: SpendParams
     spend: tuple[MonthSpend, ...]  # oldest first; the last one is `month`
-    nodes: tuple[Spend, ...]  # of `month`
     works: tuple[WorkCost, ...]
     prices: tuple[OtherPrice, ...]
     energy: Energy | None
@@ -129,7 +124,6 @@ def make_report(
         is_over=f"{made_at:%Y-%m}" > month,
         params=params,
         spend=by_month(runs, months),
-        nodes=by_node(of_month),
         works=works,
         prices=other_prices(works, of_month, table, params, made_at.date()),
         energy=energy,
@@ -176,8 +170,7 @@ def _summary(report: SpendReport) -> Iterator[str]:
     priced = {price.gpu_name for price in report.prices if price.basis is not Basis.GIVEN}
     gpus = dict.fromkeys(work.gpu_name for work in report.works if work.this and work.gpu_name)
     if unpriced := [gpu for gpu in gpus if gpu not in priced]:
-        of = f" of {report.params.provider}" if report.params.provider else ""
-        yield f"The price table has no {report.params.price_basis} price{of} for {listing(unpriced)}."
+        yield f"The price table has no price for {listing(unpriced)}."
     if energy := report.energy:
         missing = f"; {count(energy.num_unknown, 'run')} did not report it" if energy.num_unknown else ""
         cost = f", {usd(energy.usd)} of electricity" if energy.usd is not None else ""
@@ -189,7 +182,7 @@ def _summary(report: SpendReport) -> Iterator[str]:
 
 def spend_tables(report: SpendReport) -> tuple[Table, ...]:
     """The tables with rows, in the report's order."""
-    return tuple(made for make in (_months, _nodes, _works, _trend, _prices) if (made := make(report)).rows)
+    return tuple(made for make in (_months, _works, _trend, _prices) if (made := make(report)).rows)
 
 
 def _table(rows: Sequence[R], columns: Sequence[Column[R]], title: str, *notes: str, **more: Any) -> Table:
@@ -197,15 +190,6 @@ def _table(rows: Sequence[R], columns: Sequence[Column[R]], title: str, *notes: 
     if len(rows) > MAX_ROWS:
         notes = (*notes, f"The first {MAX_ROWS} of {len(rows):,} rows. costs.json has all of them.")
     return make_table(rows[:MAX_ROWS], columns, title=title, notes=notes, **more)
-
-
-def _spend_columns(of: Callable[[R], Spend]) -> tuple[Column[R], ...]:
-    return (
-        integer("runs", lambda row: of(row).num_runs),
-        GPU_HOURS.column(lambda row: of(row).gpu_hours),
-        RUN_USD.column(lambda row: of(row).usd),
-        integer("not known", lambda row: of(row).num_unknown),
-    )
 
 
 def _months(report: SpendReport) -> Table:
@@ -216,18 +200,16 @@ def _months(report: SpendReport) -> Table:
             rows += [(month.month, line) for line in lines]
     return _table(
         rows,
-        (text("month", lambda row: row[0]), text("DAG", lambda row: row[1].what), *_spend_columns(lambda row: row[1])),
+        (
+            text("month", lambda row: row[0]),
+            text("DAG", lambda row: row[1].what),
+            integer("runs", lambda row: row[1].num_runs),
+            GPU_HOURS.column(lambda row: row[1].gpu_hours),
+            RUN_USD.column(lambda row: row[1].usd),
+            integer("not known", lambda row: row[1].num_unknown),
+        ),
         "What benchmarking cost",
         "Not known: runs without a known cost. The sums leave them out, and the time in which a node waited for a pod.",
-    )
-
-
-def _nodes(report: SpendReport) -> Table:
-    return _table(
-        report.nodes,
-        (text("node", lambda line: line.what), *_spend_columns(lambda line: line)),
-        f"Each node in {report.month}",
-        "A gang's cost is shared evenly by its nodes.",
     )
 
 
@@ -237,15 +219,6 @@ def _work_columns(of: Callable[[Any], WorkCost]) -> tuple[Column[Any], ...]:
 
 def _works(report: SpendReport) -> Table:
     rows = [(work, work.this) for work in report.works if work.this]
-    costs = grouped(
-        (work.fingerprint, now.usd_per_1000_samples) for work, now in rows if now.usd_per_1000_samples
-    )  # fmt: skip
-
-    def of_cheapest_pct(row: tuple[WorkCost, WorkMonth]) -> float | None:
-        """Of the same work on several kinds of GPU."""
-        usd_per_1000, on_each = row[1].usd_per_1000_samples, costs.get(row[0].fingerprint, [])
-        return 100 * usd_per_1000 / min(on_each) if usd_per_1000 and len(on_each) > 1 else None
-
     notes = ["Medians of the valid runs, drills left out; each links to its last run. All GPUs of a gang are paid for."]
     if any(len(now.price_sources) > 1 for _, now in rows):
         notes.append("Where several prices were paid in the month, their median over the runs counts.")
@@ -259,7 +232,6 @@ def _works(report: SpendReport) -> Table:
             USD_PER_GPU_HOUR.column(lambda row: row[1].usd_per_gpu_hour),
             USD_PER_1000_SAMPLES.column(lambda row: row[1].usd_per_1000_samples),
             USD_PER_1M_TOKENS.column(lambda row: row[1].usd_per_1m_tokens),
-            OF_CHEAPEST.column(of_cheapest_pct),
         ),
         f"What the work costs in {report.month}",
         *notes,
@@ -285,12 +257,6 @@ def _trend(report: SpendReport) -> Table:
 
 
 def _prices(report: SpendReport) -> Table:
-    notes = [
-        "The GPU-hours of the month's runs on that kind of GPU at another price. GPUs that did not run are not guessed."
-    ]
-    if report.params.price_basis == "spot":
-        useful = share(100 * report.params.spot_useful_share, 0)
-        notes.append(f"Spot: {useful} of the paid hours count as useful.")
     return _table(
         report.prices,
         (
@@ -304,7 +270,7 @@ def _prices(report: SpendReport) -> Table:
             OTHER_PRICE.column(lambda price: price.usd, "the month at this price", write=usd),
         ),
         "What if: other prices",
-        *notes,
+        "The GPU-hours of the month's runs on that kind of GPU at another price; none for GPUs that did not run.",
     )
 
 
@@ -317,7 +283,7 @@ FORMULAS = (
     "Change by price: (new - old price) x mean of both months' GPU-hours per 1K samples; by throughput: the change of "
     "those GPU-hours x mean of both prices.",
     "Owned: purchase price x (1 - worth at the end) / (life in hours x use) + running costs per hour of work.",
-    "Spot: spot price / useful share of the hours.",
+    "Spot: no interruption is counted; trainbench estimate counts them.",
     "Electricity: kWh x PUE x tariff.",
 )
 

@@ -14,7 +14,7 @@ from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import NA, count, duration, figure, listing, percent, share, usd
 from trainbench.core.grouping import grouped
 from trainbench.core.number_checks import QuantityError, positive
-from trainbench.core.tables import Column, Table, integer, make_table, number, text
+from trainbench.core.tables import Column, Table, integer, make_table, number, text, text_columns
 from trainbench.core.user_error import UserError
 from trainbench.exchange.result_files import ComparisonRow, Gathered, differences, same_job
 from trainbench.figure_catalogue.run_figures import (
@@ -31,7 +31,7 @@ from trainbench.figure_catalogue.run_figures import (
 from trainbench.figure_catalogue.table_figures import EPOCH, RELATIVE_SPEED
 from trainbench.prices.price_tables import Price, price_for
 from trainbench.prices.quote import usd_per_1m_tokens, usd_per_1000_samples, where_known
-from trainbench.reporting.document import Lines, Section, Terms
+from trainbench.reporting.document import Closed, Lines, Section
 from trainbench.reporting.html import document_html
 from trainbench.results.store_files import BrokenFile
 
@@ -338,10 +338,11 @@ def comparison_html(jobs: Sequence[Job], gathered: Gathered, folder: Path) -> st
     if told := [*gathered.notes, *broken]:
         parts.append(Section("Files that were read", [Lines(told)], "files"))
     title = count(len(rows), "result") + (" compared" if len(rows) != 1 else "")
+    terms = make_table(COLUMN_TERMS, text_columns("column", "meaning", long="meaning"), title="Columns")
     return document_html(
         title,
         title,
-        [*parts, Section("How to read this", [Terms("Columns", COLUMN_TERMS, "")], "reading")],
+        [*parts, Section("How to read this", [Closed(terms)], "reading")],
         word="Comparison",
         more=summary(jobs),
         # Row number -> its raw file; of several runs the first.

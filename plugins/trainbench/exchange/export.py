@@ -1,13 +1,11 @@
-"""One result as files for publication, and the import of such a file.
+"""One result as a file for publication, the whole result without the names of its owner; and the import of such a file.
 
-NAME.json is the whole result without the names of its owner, NAME.md its setup and figures for people. A result from
-outside is data: its size is bounded, each field is checked, and no path or command in it is used.
+A result from outside is data: its size is bounded, each field is checked, and no path or command in it is used.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
@@ -17,14 +15,12 @@ from bench_image.contract.frozen import ContractError
 from bench_image.contract.model_shapes import EncoderDecoderShape
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.result_sections import Cost
-from bench_image.contract.seq2seq_file import BeyondResult, bench_document, bench_name
+from bench_image.contract.seq2seq_file import CAMPAIGN as SEQ2SEQ
+from bench_image.contract.seq2seq_file import bench_name
 from bench_image.contract.work import Device, DiskData
-from trainbench.core.formats import NA, figure, listing, moment
-from trainbench.core.markdown import bullets, escape, table
-from trainbench.core.tables import make_table, text_columns
+from trainbench.core.formats import listing
 from trainbench.core.user_error import UserError
 from trainbench.exchange.result_files import ForeignFileError, contents, find_result_files, parse_file
-from trainbench.figure_catalogue.run_figures import PERFORMANCE, PROBES, TELEMETRY, of_section
 from trainbench.planning.work import identifier
 from trainbench.results.artefacts import Store
 from trainbench.results.campaign import IMPORTED
@@ -43,7 +39,7 @@ def anonymised(result: RunResult) -> RunResult:
     names = {name: f"node-{number}" for number, name in enumerate((own.node, *own.peers), 1)}
     node, missing = names[own.node], dict(result.missing)
     identity = {
-        "campaign_id": CAMPAIGN,
+        "campaign_id": own.campaign_id if own.campaign_id == SEQ2SEQ else CAMPAIGN,
         "node": node,
         "peers": tuple(names[peer] for peer in own.peers),
         "run_id": f"{own.group_id}-{node}-r{own.round}"[:200],
@@ -102,20 +98,6 @@ def _plain(text: str, secrets: Mapping[str, str]) -> str:
     return _UUID.sub(HOST, _ADDRESS.sub("x.x.x.x", text))
 
 
-PUBLISHED = (*of_section(PERFORMANCE), *of_section(PROBES), *of_section(TELEMETRY))
-MAX_NAMED = 8
-NOT_IN_A_RESULT = "a result sums the losses and the loader's waits of all epochs up"
-ANONYMOUS = (
-    "Names of nodes, pods, hosts and GPUs, addresses and folders were removed. Model, versions, kernel and CPU are "
-    "unchanged: read the file before you publish it."
-)
-REPEAT = """\
-```console
-python -c "import json; print(json.dumps(json.load(open('RESULT.json'))['spec']))" > spec.json
-python -m bench_image --spec spec.json --output out
-```"""
-
-
 class ExportError(UserError, ValueError):
     """The result cannot be published; the message has the cause and the remedy."""
 
@@ -144,66 +126,24 @@ def imported_result(content: bytes) -> RunResult:
     text = result.model_dump_json(exclude={"spec": {"identity": {"campaign_id"}}})
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     work = result.spec.work
-    name = f"{IMPORTED}{gpu_name(result) or work.device.value}-{work.model}-{work.recipe}"
+    name = f"{IMPORTED}{gpu_name(result) or work.device.value}-{work.name}"
     campaign_id = f"{identifier(name, 100)}-{digest}"
     return result.model_copy(update={"spec": result.spec.changed(identity={"campaign_id": campaign_id})})
 
 
 def file_name(result: RunResult) -> str:
-    """File name without extension: "nvidia-h200-x1-mistral-7b-qlora-8x512-2026-11-21"."""
+    """File name without extension: "nvidia-h200-x1-mistral-7b-qlora-8x512-2026-11-21"; an encoder-decoder has the name
+    of its bench file.
+    """
     work, placement = result.effective_spec.work, result.spec.placement
-    what = f"{work.model}-{work.recipe}-{work.samples_per_micro_step}x{work.seq_length}"
+    if work.own_job:
+        what = work.name
+    elif isinstance(work.shape, EncoderDecoderShape):
+        return bench_name(result)
+    else:
+        what = f"{work.model}-{work.recipe}-{work.samples_per_micro_step}x{work.seq_length}"
     where = f"{gpu_name(result) or 'cpu'}-x{0 if work.device is Device.CPU else placement.world_size}"
     return identifier(f"{where}-{what}-{result.started_at:%Y-%m-%d}", 120)
-
-
-def markdown(result: RunResult, json_name: str, *, with_names: bool) -> str:
-    """The setup and the figures of a result. `json_name`: the result's file, beside this one."""
-    spec, context = result.effective_spec, result.context
-    work, placement, gpu = spec.work, spec.placement, gpu_name(result)
-    num_gpus = 0 if work.device is Device.CPU else placement.world_size
-    sizes = [gpu.memory_total_bytes for gpu in context.gpus if gpu.memory_total_bytes] if context else []
-    settings = {
-        "GPU": gpu or NA,
-        "memory of a GPU": f"{figure(min(sizes) / 1e9 if sizes else None)} GB",
-        "GPUs, nodes": f"{num_gpus}, {placement.nodes}",
-        "model": work.model,
-        "parameters, of them trained": ", ".join(
-            NA if number is None else f"{number:,}" for number in (result.parameters.total, result.parameters.trainable)
-        ),
-        "recipe, strategy, preset": f"{work.recipe}, {placement.strategy}, {work.preset}",
-        "precision, optimizer": f"{work.precision}, {work.optimizer}",
-        "gradient checkpointing": "on" if work.gradient_checkpointing is True else "off",
-        "batch": f"{work.samples_per_micro_step} per GPU x {work.gradient_accumulation_steps} accumulated "
-        f"= {spec.samples_per_step} samples per step",
-        "sequence length": f"{work.seq_length:,} tokens",
-        "memory is": "resident memory" if result.memory.kind == "process_rss" else "of the GPU, largest rank",
-    }
-    known = ((each, each.value(result)) for each in PUBLISHED)
-    figures = {each.label: each.write(value) for each, value in known if value is not None}  # others follow, with why
-    versions = {"driver": context.driver, "CUDA": context.cuda, "Python": context.python} if context else {}
-    versions |= context.libraries if context else {}
-    software = {name: version or NA for name, version in versions.items()}
-    hardware = f"{num_gpus} x {gpu or 'GPU unknown'}" if num_gpus else "the CPU"
-    performance = result.performance
-    parts = [
-        f"# {escape(f'{work.model} {work.recipe} on {hardware}')}",
-        f"**{figure(performance.samples_per_second)} samples/s, {figure(performance.tokens_per_second)} tokens/s**, "
-        f"measured {moment(result.started_at)}.",
-        *(
-            f"{title}{table(make_table(rows.items(), text_columns('what', heading)))}"
-            for title, rows, heading in (
-                ("", settings, "setting"),
-                ("## Figures\n\n", figures, "figure"),
-                ("## Software\n\n", software, "version"),
-            )
-        ),
-        f"## Measure it again\n\n{REPEAT}",
-        f"RESULT.json is [{escape(json_name)}]({json_name}): it holds the whole result, with each step's time.",
-        f"## Missing figures\n\n{bullets(f'{path}: {why}' for path, why in result.missing.items())}",
-        escape("Names of nodes, pods and GPUs are unchanged." if with_names else ANONYMOUS),
-    ]
-    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
 def choose_result(source: str, run_id: str | None, store: Store) -> RunResult:
@@ -219,44 +159,18 @@ def choose_result(source: str, run_id: str | None, store: Store) -> RunResult:
     wanted = [result for result in results if run_id in (None, result.spec.identity.run_id)]
     if len(wanted) == 1:
         return wanted[0]
-    known = listing((result.spec.identity.run_id for result in results), most=MAX_NAMED)
+    known = listing((result.spec.identity.run_id for result in results), most=8)
     if not wanted:
         raise ExportError(f"'{source}' has no run '{run_id}': choose from {known}")
     raise ExportError(f"'{source}' has {len(wanted)} results: choose one by --run, of {known}")
 
 
-def export_files(result: RunResult, *, with_names: bool, as_bench_file: bool) -> dict[str, str]:
-    """File name -> content. Raises ExportError."""
+def export_file(result: RunResult, *, with_names: bool) -> tuple[str, str]:
+    """Name and content of the file for publication. Raises ExportError."""
+    if result.spec.work.own_job and not with_names:
+        raise ExportError(
+            f"run {result.spec.identity.run_id} is a command of your own: the command, its folder and its environment "
+            "tell who you are. Publish it with them by --with-names, once you have read them in its result.json"
+        )
     shown = published(result) if with_names else anonymised(published(result))
-    if as_bench_file:
-        content = bench_file_content(shown)
-        return {f"{bench_name(result)}.json": json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"}
-    name = file_name(shown)
-    return {
-        f"{name}.json": shown.model_dump_json(indent=1) + "\n",
-        f"{name}.md": markdown(shown, f"{name}.json", with_names=with_names),
-    }
-
-
-def bench_file_content(result: RunResult) -> dict[str, Any]:
-    """A run of the encoder-decoder model in the format of its own program, each window as an epoch. Figures that the
-    result lacks are null, with the reason in `not_known`. Raises ExportError for another model's run.
-    """
-    spec, windows = result.effective_spec, result.performance.windows
-    if not isinstance(spec.work.shape, EncoderDecoderShape):
-        raise ExportError(
-            f"run {spec.identity.run_id} is of {spec.work.model}: the bench_ format is the encoder-decoder's own"
-        )
-    if result.status is not Status.OK or result.context is None:
-        raise ExportError(
-            f"run {spec.identity.run_id} ended as {result.status.value}: only runs that ended ok have a file"
-        )
-    beyond = BeyondResult(
-        num_samples=None if spec.work.data == "memory" else spec.work.data.num_samples,
-        warmup_epochs=None,
-        mean_losses=[None] * len(windows),
-        loader_waits_s=[None] * len(windows),
-        notes=("written from a result: an epoch is one of its measured windows",),
-    )
-    not_known = {"epochs.mean_loss": NOT_IN_A_RESULT, "epochs.loader_wait_s": NOT_IN_A_RESULT}
-    return bench_document(result, beyond, f"runs/{spec.identity.run_id}/result.json") | {"not_known": not_known}
+    return f"{file_name(shown)}.json", shown.model_dump_json(indent=1) + "\n"

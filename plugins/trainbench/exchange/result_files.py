@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
@@ -24,7 +24,7 @@ from bench_image.contract.frozen import ContractError, Frozen
 from bench_image.contract.parse import explain, strict_json
 from bench_image.contract.pod_io import MAX_RESULT_BYTES, RESULT_FILE
 from bench_image.contract.result import RunResult
-from bench_image.contract.seq2seq_file import FORMAT as BENCH_FORMAT
+from bench_image.contract.seq2seq_file import CAMPAIGN as SEQ2SEQ
 from bench_image.contract.work import Device, DiskData
 from trainbench.comparison.entries import half_range_pct
 from trainbench.core.formats import count, listing, one_line
@@ -114,32 +114,43 @@ def row_of_runs(name: str, runs: Sequence[tuple[str, RunResult]]) -> ComparisonR
     first, spec = results[0], results[0].effective_spec
     work, half_width_pct = spec.work, HALF_WIDTH_PCT.value(first)
     figures = {each.name: known_median(each.value(result) for result in results) for each in COMPARED}
-    # Each setting, except the batch, which depends on the number of GPUs, and the data folder.
-    job = work.model_dump(mode="json", exclude={"micro_batch_size", "gradient_accumulation_steps"})
-    job |= {} if job["data"] == "memory" else {"data": "disk"}
-    rate = figures[SAMPLES_PER_SECOND.name]
+    ranks, samples = spec.placement.world_size, work.samples_per_micro_step * work.gradient_accumulation_steps
+    about: dict[str, Any]
+    if work.own_job:  # what its fingerprint has; the samples of its step are of all GPUs together
+        job = {"device": work.device.value, **work.own_job.canonical()}
+        about = {"label": work.name, "batch_per_rank": None if samples % ranks else samples // ranks}
+    else:
+        # Each setting, except the batch, which depends on the number of GPUs, and the data folder.
+        job = work.model_dump(mode="json", exclude={"micro_batch_size", "gradient_accumulation_steps"})
+        job |= {} if job["data"] == "memory" else {"data": "disk"}
+        label = f"{work.model} {work.recipe}, {work.seq_length} tokens, {work.precision}, {work.preset}"
+        about = {"label": label, "num_parameters": num_parameters(work.shape), "batch_per_rank": samples}
+    rate, windows = figures[SAMPLES_PER_SECOND.name], first.performance.windows
+    epoch_s = work.data.num_samples / rate if rate and isinstance(work.data, DiskData) else None
     uncertainty = apart([SAMPLES_PER_SECOND.value(result) for result in results], "runs")
     if len(results) == 1 and half_width_pct is not None:
         uncertainty = {"apart_pct": half_width_pct, "apart_from": "95 % interval of the mean step"}
+    if spec.identity.campaign_id == SEQ2SEQ:  # one run, whose windows are epochs
+        epoch_s = statistics.fmean(window.wall_s for window in windows)
+        if len(windows) > 1:
+            uncertainty = apart([window.samples_per_second for window in windows], "epochs")
     return ComparisonRow(
         name=name,
         addresses=tuple(address for address, _ in runs[:MAX_ADDRESSES]),
         program="trainbench",
-        label=f"{work.model} {work.recipe}, {work.seq_length} tokens, {work.precision}, {work.preset}",
-        num_parameters=num_parameters(work.shape),
         job=flattened(job),
         strategy=spec.placement.strategy.value,
         hardware=hardware_name(spec, gpu_name(first)),
-        num_gpus=0 if work.device is Device.CPU else spec.placement.world_size,
-        num_ranks=spec.placement.world_size,
-        batch_per_rank=work.samples_per_micro_step * work.gradient_accumulation_steps,
+        num_gpus=0 if work.device is Device.CPU else ranks,
+        num_ranks=ranks,
         nodes=len({result.spec.identity.node for result in results}),
         num_runs=len(results),
         figures=figures,
-        epoch_s=work.data.num_samples / rate if rate and isinstance(work.data, DiskData) else None,
+        epoch_s=epoch_s,
         usd_per_gpu_hour=first.cost.usd_per_gpu_hour,
         price_source=first.cost.price_source,
         pod_template=setup_of(first.context).pod_template,
+        **about,
         **uncertainty,
     )
 
@@ -190,7 +201,8 @@ def apart(rates: Sequence[float | None], what: str) -> dict[str, Any]:
 
 MAX_EPOCHS, MAX_COUNT = 10_000, 1_000_000
 BATCH = ("batch_size", "batch-size")
-SUBMISSION_FORMAT = "trainbench-submission"  # version 0.1.0 published results so
+# Of version 0.1.0: a result for publication and a bench file, with the result inside.
+FORMATS_OF_0_1 = ("trainbench-submission", "trainbench-encoder-decoder")
 
 
 class ForeignFileError(UserError, ValueError):
@@ -299,27 +311,14 @@ class FlatResult(Foreign):
         )
 
 
-MAX_FILE_BYTES = 2 * MAX_RESULT_BYTES  # a bench_ file holds a whole indented result
+MAX_FILE_BYTES = 2 * MAX_RESULT_BYTES  # bench files and exported ones are indented
 
 
-class BenchFile(NamedTuple):
-    """A file of the encoder-decoder's own program: a whole result, whose windows are epochs."""
-
-    result: RunResult
-
-    def row(self, name: str, address: str) -> ComparisonRow:
-        windows = self.result.performance.windows
-        # Of a single epoch the row has its own half-width.
-        more = apart([window.samples_per_second for window in windows], "epochs") if len(windows) > 1 else {}
-        epoch_s = statistics.fmean(window.wall_s for window in windows)
-        return row_of_runs(name, [(address, self.result)]).model_copy(update={"epoch_s": epoch_s, **more})
-
-
-Content = RunResult | BenchFile | BenchmarkPyFile | FlatResult
+Content = RunResult | BenchmarkPyFile | FlatResult
 
 
 def parse_file(content: bytes) -> Content:
-    """The one reader of result files: ours by itself or within a file of another format of ours, and foreign ones.
+    """The one reader of result files: ours by itself or within a file as 0.1.0 wrote it, and foreign ones.
     Raises only ForeignFileError and ContractError, for any content. The caller bounds the size.
     """
     try:
@@ -330,9 +329,7 @@ def parse_file(content: bytes) -> Content:
         raise ForeignFileError(f"no JSON (truncated?): {error}") from None
     if not isinstance(document, dict):
         raise ForeignFileError("no benchmark: its JSON is not an object")
-    if document.get("format") == BENCH_FORMAT:
-        return BenchFile(parse_payload(document.get("result")))
-    if document.get("format") == SUBMISSION_FORMAT:
+    if document.get("format") in FORMATS_OF_0_1:
         return parse_payload(document.get("result"))
     try:
         if "metadata" in document:
@@ -399,9 +396,7 @@ def _name(source: str, sources: Sequence[str]) -> str:
 
 
 def _files_below(folder: UPath) -> list[UPath]:
-    """Files below a folder, bench_ files first: ours lie beside the result that they contain, with more figures. Of a
-    published campaign the verdict, which has its results as judged and with their cost.
-    """
+    """Of a published campaign the verdict, which has its results as judged and with their cost."""
     found = [path for name in (BENCH_FILES, CAMPAIGN_FILE, RESULT_FILE) for path in sorted(folder.rglob(name), key=str)]
     published = {path.parent.parent for path in found if path.name == CAMPAIGN_FILE}
     return [path for path in found if path.name != RESULT_FILE or path.parent.parent.parent not in published]
@@ -450,35 +445,35 @@ def _identity(content: Content) -> str:
     """By which a run is known again: its ids, which are unique within one installation only, and figures; of a file
     without ids the whole content.
     """
-    result = content.result if isinstance(content, BenchFile) else content
-    if not isinstance(result, RunResult):
-        return result.model_dump_json()
-    identity, figures = result.spec.identity, result.performance
-    ids = (identity.campaign_id, identity.run_id, identity.node, result.started_at.timestamp())
-    return " ".join(map(str, (*ids, figures.samples_per_second, figures.measured_wall_s, gpu_name(result))))
+    if not isinstance(content, RunResult):
+        return content.model_dump_json()
+    identity, figures = content.spec.identity, content.performance
+    ids = (identity.campaign_id, identity.run_id, identity.node, content.started_at.timestamp())
+    return " ".join(map(str, (*ids, figures.samples_per_second, figures.measured_wall_s, gpu_name(content))))
 
 
 DRILL = "drill"
 
 
 def _why_left_out(content: Content) -> str | None:
-    result = content.result if isinstance(content, BenchFile) else content
-    if not isinstance(result, RunResult):
+    if not isinstance(content, RunResult):
         return None
-    placement = result.spec.placement
-    if result.error is not None or result.performance.samples_per_second is None:
-        ended = result.status.value if result.error else "without samples/s"
+    placement = content.spec.placement
+    if content.error is not None or content.performance.samples_per_second is None:
+        ended = content.status.value if content.error else "without samples/s"
         return f"{ended} ({placement.strategy} on {placement.world_size})"
-    return None if is_measured(result) else DRILL
+    return None if is_measured(content) else DRILL
 
 
 def _rows(found: Iterable[tuple[ResultFile, Content]]) -> Iterator[ComparisonRow]:
-    """Runs of one source, campaign, work, hardware and pod template are one row; any other file is one by itself."""
+    """Runs of one source, campaign, work, hardware and pod template are one row; any other file is one by itself, a
+    bench file too.
+    """
     kinds: dict[tuple[str, ...], list[tuple[ResultFile, Content]]] = {}
     campaigns: dict[str, set[str]] = {}
     for file, content in found:
         key: tuple[str, ...] = (address(file.path),)
-        if isinstance(content, RunResult):
+        if isinstance(content, RunResult) and content.spec.identity.campaign_id != SEQ2SEQ:
             campaign_id, template = content.spec.identity.campaign_id, setup_of(content.context).pod_template or ""
             campaigns.setdefault(file.source, set()).add(campaign_id)
             key = (file.source, campaign_id, content.effective_spec.fingerprint, gpu_name(content) or "", template)
@@ -486,7 +481,7 @@ def _rows(found: Iterable[tuple[ResultFile, Content]]) -> Iterator[ComparisonRow
     for key, of_kind in kinds.items():
         file, content = of_kind[0]
         if isinstance(content, RunResult):
-            name = file.source if len(campaigns[file.source]) == 1 else key[1]
+            name = file.path.stem if len(key) == 1 else file.source if len(campaigns[file.source]) == 1 else key[1]
             yield row_of_runs(name, [(address(each.path), run) for each, run in of_kind if isinstance(run, RunResult)])
         else:  # each flat one is named result.json: its folder names the run
             named_by = file.path.parent.name if isinstance(content, FlatResult) else file.path.stem

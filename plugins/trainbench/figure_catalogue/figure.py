@@ -38,7 +38,7 @@ class Figure:
     write: Callable[[float | None], str] = figure
     also: tuple[str, ...] = ()
     read: str | None = None
-    section: str | None = None  # of the report and the run's page: a table with one row for each run
+    section: str | None = None  # title of its table in the report and on the run's page
     csv: str | None = None  # column of metrics.csv, where it is not `name`
     # Column `name` of the history's tables: of each run, and of each work their median, or the sum of what is known.
     stored: Literal["median", "sum"] | None = None

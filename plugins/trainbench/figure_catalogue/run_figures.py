@@ -16,7 +16,9 @@ from trainbench.figure_catalogue.figure import Figure
 from trainbench.prices.run_cost import RunCost
 from trainbench.results import readings
 
-PERFORMANCE, PROBES, TELEMETRY, STARTUP = "performance", "probes", "telemetry", "startup"
+# The tables of a run's figures, by their titles
+PERFORMANCE, PROBES = "Throughput, step time, utilisation", "Probes of the GPU before the loop"
+TELEMETRY, STARTUP = "Telemetry of GPU and host", "Where the seconds go"
 
 
 def milliseconds(value_s: float | None) -> str:

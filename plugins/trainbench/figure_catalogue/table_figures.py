@@ -75,8 +75,8 @@ PATTERN = Figure("pattern", "pattern", "text", "performance.tokens_per_second, m
     "test_strategy_standings.py::test_the_four_published_patterns",
     read="Throughput and memory against the median of the strategies beside it; medium: within 5 %.")
 EXAMPLE = Figure("example", "* samples take", "s, USD", "performance.samples_per_second",
-    "samples / (samples/s); x GPUs x price per GPU-hour / 3600", "trainbench.reporting.recommendations.points_of_work",
-    "test_more_gpus.py::test_ten_thousand_samples_cost_all_gpus", also=("they cost",))
+    "samples / (samples/s); x GPUs x price per GPU-hour / 3600", "trainbench.reporting.cost_report.work_table",
+    "test_cost_report.py::test_ten_thousand_samples", also=("they cost", "time"), write=duration)
 AGAINST_SMALLEST = Figure("against_smallest", "against the smallest size", "text, %", "performance.samples_per_second",
     "time saved and money added for the same samples", "trainbench.reporting.recommendations._against_base",
     "test_more_gpus.py::test_what_a_larger_size_saves_and_costs")
@@ -99,9 +99,6 @@ PRICE_OF_TIME = Figure("price_of_time", "per day", "USD", "cost.usd_per_gpu_hour
     "price per GPU-hour x 24; per week x 168; per month x 730 (8,760 h a year / 12); of one GPU",
     "trainbench.prices.quote.price_of_time", "test_ownership.py::test_a_gpu_by_the_day_week_and_month_by_hand",
     also=("per week", "per month"), write=usd)
-EXAMPLE_TIME = Figure("example_time", "time", "s, or as written", "performance.samples_per_second",
-    "samples of the example / (samples/s)", "trainbench.reporting.cost_report.example_s",
-    "test_cost_report.py::test_ten_thousand_samples", write=duration)
 EPOCH = Figure("epoch", "1 epoch", "s, or as written", "performance.samples_per_second",
     "samples of an epoch (a parameter) / (samples/s)", "trainbench.reporting.survey_tables._speed",
     "test_hardware_survey.py::test_epoch_and_costs_follow_from_the_rate", write=duration)
@@ -110,15 +107,10 @@ BUDGET = Figure("budget", "*buys", "samples, GPUs", "cost.cost_per_1000_samples_
     "trainbench.comparison.hardware_survey.purchase_price",
     "test_hardware_survey.py::test_a_budget_buys_what_the_cheapest_measured_gpu_makes_of_it",
     also=("which together do", "budget"))
-RENT_OR_BUY = Figure("rent_or_buy", "purchase", "USD, h, months", "purchase prices; price table",
-    "hours a month, and months, from which owning a GPU costs less than renting it",
+RENT_OR_BUY = Figure("rent_or_buy", "purchase", "USD, h", "purchase prices; price table",
+    "hours a month from which owning a GPU costs less than renting it",
     "trainbench.prices.quote.rent_or_buy", "test_ownership.py::test_break_even_by_hand",
-    also=("pays above h a month", "pays after", "choice"))
-OF_CHEAPEST = Figure("of_cheapest", "of the cheapest GPU", "%", "costs.json: works.this.usd_per_1000_samples",
-    "100 x cost per 1K samples / that of the same work on the cheapest kind of GPU that did it in the month",
-    "trainbench.cost.monthly_report._works",
-    "test_monthly_report.py::test_the_same_work_on_two_kinds_of_gpu_is_compared",
-    write=share_0)
+    also=("pays above h a month", "choice"))
 MONTH_CHANGE = Figure("month_change", "per 1K in *", "USD, %", "costs.json: works.last and .this and .change",
     "of a month's median price and median samples/s; change = 100 x (new - old) / old",
     "trainbench.cost.monthly_cost._work_month", "test_cost_trend.py::test_price_and_throughput_are_split_exactly",

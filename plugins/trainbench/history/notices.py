@@ -8,7 +8,7 @@ the same notice. A drill's notice opens and ends with its run.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -27,7 +27,6 @@ from trainbench.core.verdicts import (
     OTHER_WORK,
     PART_FAILED,
     Against,
-    Comparison,
     Finding,
     Level,
     Metric,
@@ -37,7 +36,6 @@ from trainbench.core.verdicts import (
 from trainbench.history.summaries import WorkSummary, absent_nodes
 from trainbench.history.tables import SETTING, acknowledgements, campaigns, node_verdicts, notices, works
 from trainbench.judging.checks import GONE_DAYS
-from trainbench.judging.node_findings import finding_of
 from trainbench.results.campaign import Campaign
 
 NIGHTS_TO_OPEN = {State.RED: 1, State.LOOK: 2, State.NOT_CHECKED: 3}
@@ -46,8 +44,6 @@ CLOSES_BELOW = 0.5  # of the deviation that opened it
 BY_DEVIATION = frozenset(
     {Why.SLOW, Why.HOT, Why.HEAVY, Why.CHANGED, Why.BEHIND, Why.PAIR, Why.ONCE, Why.UNSTEADY}
 )  # fmt: skip
-WITHOUT_SIZE = frozenset({Why.ONCE, Why.UNSTEADY})  # their deviation of one night is no measure of them
-METRIC_OF = {Why.HOT: Metric.TEMPERATURE_C, Why.HEAVY: Metric.MEMORY_GB}
 # The columns of `node_verdicts` with the deviations of earlier nights; of memory and temperature only one is kept.
 DEVIATIONS = {
     (Metric.SAMPLES_PER_SECOND, Against.PEERS): "deviation_pct",
@@ -77,7 +73,7 @@ class Acknowledgement(Frozen):
 
 
 class Notice(Frozen):
-    """`metric`, `against`, `deviation`: what opened it, where a deviation did; percent, or degrees C."""
+    """`metric`, `against`, `deviation`: of the comparison that decided when it opened; percent, or degrees C."""
 
     id: int
     node: str  # "": an alarm of the whole run
@@ -127,6 +123,15 @@ class Notice(Frozen):
     def node_state(self) -> NodeState:
         """The state that it says its node is in."""
         return NodeState(self.node, self.state, self.why or Why.FAILED, self.reason, self.worsened_at or self.opened_at)
+
+    @property
+    def deviations(self) -> Sequence[tuple[Metric, Against, float]]:
+        """All that opened it: the comparison that decided, and others of its node that were beyond their limits."""
+        if self.metric is None or self.against is None or self.deviation is None:
+            return ()
+        own = (self.metric, self.against, self.deviation)
+        beside = self.finding.evidence if self.finding.nodes == (self.node,) else ()
+        return own, *((c.metric, c.against, c.deviation) for c in beside if (c.metric, c.against) != own[:2])
 
     @property
     def deviation_text(self) -> str:
@@ -195,15 +200,17 @@ class Night(NamedTuple):
     deviations: dict[tuple[str, Metric, Against], float]
 
     def is_good(self, notice: Notice) -> bool:
-        """Whether it is below half of what opened the notice; well, where no deviation did or none is known tonight."""
+        """Whether all that opened the notice are below half of what they were; well, where no deviation opened it or
+        none of them is known tonight.
+        """
         if self.state is State.RED:
             return False
-        is_well = self.state is State.WELL
-        if notice.metric is None or notice.against is None or notice.deviation is None:
-            return is_well
-        tonight = self.deviations.get((notice.group_id or "", notice.metric, notice.against))
-        sign = -1 if notice.metric is Metric.SAMPLES_PER_SECOND else 1
-        return is_well if tonight is None else sign * tonight < CLOSES_BELOW * sign * notice.deviation
+        known = [
+            tonight * opened < CLOSES_BELOW * opened**2  # on the same side: one that turned to the other side is over
+            for metric, against, opened in notice.deviations
+            if (tonight := self.deviations.get((notice.group_id or "", metric, against))) is not None
+        ]
+        return all(known) if known else self.state is State.WELL
 
 
 def is_old(connection: Connection, campaign: Campaign) -> bool:
@@ -365,18 +372,18 @@ class _Tonight:
     def says(self, node: NodeState) -> Values:
         """Its state and what it is of. Empty where nobody need know."""
         group_id, verdict = self._verdicts.get((node.node, node.why), (None, None))
-        finding = finding_of(self.campaign, node, group_id)
+        finding = self.campaign.finding_of(node, group_id)
         if node.why is Why.ABSENT and finding.level is Level.INFO:  # kept out on purpose
             return {}
         work = self._works.get((group_id or "", node.node))
-        worst = largest_deviation(verdict.comparisons, node.why) if verdict else None
+        shown = verdict.decides if verdict else None
         return {
             "state": node.state.value,
             "why": node.why.value,
             "reason": node.reason,
-            "metric": worst.metric.value if worst else None,
-            "against": worst.against.value if worst else None,
-            "deviation": worst.deviation if worst else None,
+            "metric": shown.metric.value if shown else None,
+            "against": shown.against.value if shown else None,
+            "deviation": shown.deviation if shown else None,
             "finding": finding.model_dump_json(),
             "group_id": group_id,
             **{name: work.values[name] if work else None for name in SETTING},
@@ -401,13 +408,3 @@ class _Tonight:
     def end(self, ended: str) -> Values:
         by = self.campaign
         return {"closed_at": by.finished_at, "closed_by_campaign_id": by.campaign_id, "ended": ended}
-
-
-def largest_deviation(comparisons: Iterable[Comparison], why: Why) -> Comparison | None:
-    """Of what makes the verdict: those beyond their limits first, then the one with the largest part of its limit."""
-    if why not in BY_DEVIATION - WITHOUT_SIZE:
-        return None
-    metric = METRIC_OF.get(why, Metric.SAMPLES_PER_SECOND)
-    sign = -1 if metric is Metric.SAMPLES_PER_SECOND else 1
-    bad = [each for each in comparisons if each.metric is metric and sign * each.deviation > 0]
-    return max(bad, key=lambda each: (each.is_off, sign * each.deviation / max(each.limit, 0.01)), default=None)

@@ -23,7 +23,6 @@ from trainbench.core.verdicts import Against, GroupVerdict, Level, Metric, NodeV
 from trainbench.figure_catalogue.run_figures import STORED, run_values
 from trainbench.history.tables import SETTING, campaigns, node_verdicts, works
 from trainbench.judging.checks import on_our_clock
-from trainbench.judging.node_findings import finding_of
 from trainbench.judging.node_runs import judged_rate
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.prices.run_cost import RunCost, measured_joules
@@ -131,7 +130,7 @@ def _campaign_row(campaign: Campaign, rows: Rows) -> dict[str, Any]:
         **{column: used.get((metric, Against.PEERS)) for metric, column in LIMITS.items()},
         "past_limit_pct": used.get((Metric.SAMPLES_PER_SECOND, Against.PAST)),
         # Not those that somebody keeps out on purpose.
-        "absent": json.dumps([node.node for node in absent if finding_of(campaign, node).level is not Level.INFO]),
+        "absent": json.dumps([node.node for node in absent if campaign.finding_of(node).level is not Level.INFO]),
     }
 
 

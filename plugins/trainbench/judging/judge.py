@@ -34,7 +34,7 @@ from trainbench.core.verdicts import (
     Why,
     gpu_title,
 )
-from trainbench.judging import gpu_runs, same_work
+from trainbench.judging import same_work
 from trainbench.judging.expectations import (
     Expected,
     Measured,
@@ -44,20 +44,22 @@ from trainbench.judging.expectations import (
     compare_rate,
     measured,
 )
+from trainbench.judging.gpu_checks import probe_shares
 from trainbench.judging.levels import KnownLevel, level_of
 from trainbench.judging.node_runs import (
     Key,
     NodeRuns,
+    by_gpu,
     by_group,
     choice_of,
     judged_rate,
+    judged_units,
     least_sd,
     rates_in_turns,
     scatter_of_run,
 )
 from trainbench.judging.noise import MIN_POOL, MIN_SD, Noise, Pool, Run, median_variance, pooled, to_pct
 from trainbench.judging.past import NodeRecord, Past, night_noise, past_of, records_of, slowdown
-from trainbench.judging.probe_bands import probe_shares
 from trainbench.judging.rule import LOOK_SHARE, Decision, Facts, decide, is_suspect, phrase
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.plan import Plan
@@ -120,7 +122,7 @@ def judge(plan: Plan, results: Sequence[RunResult], reruns: Sequence[RunResult],
     num_gpus: dict[tuple[str, str], int] = {}
     for run in runs:
         subject = run.spec.identity.group_id, run.spec.identity.node
-        num_gpus[subject] = max(num_gpus.get(subject, 1), len(gpu_runs.by_gpu(run)))
+        num_gpus[subject] = max(num_gpus.get(subject, 1), len(by_gpu(run)))
     again_from = plan.params.rounds + 1 if plan.has_reruns else math.inf
     groups: list[_Group] = []
     replaced: dict[int, RunResult] = {}
@@ -194,7 +196,7 @@ class _Group:
         planned = [member.of_rounds(lambda round_: round_ < again_from) for member in members]
         is_planned = all(len(of.runs) == len(member.runs) for of, member in zip(planned, members, strict=True))
         self.planned = self if is_planned else _Group(plan, group_id, gpu_name, planned, known, num_units, again_from)
-        all_units = gpu_runs.units(members)
+        all_units = judged_units(members)
         self.runs = _runs(all_units)
         self.units = [unit for unit in all_units if any(run.round < again_from for run in self.runs[unit.key])]
 
@@ -481,7 +483,7 @@ class _Group:
                 uuid=unit.gpu.uuid,
                 **self._judged(member, unit, [unit] if unit.key in self.measured else []),
             )
-            for unit in gpu_runs.units([member])
+            for unit in judged_units([member])
             if unit.gpu
         )
         units = [unit for unit in self.units if unit.node == member.node]

@@ -25,8 +25,7 @@ from bench_image.contract.result import RunResult, Status
 from trainbench.core.grouping import grouped
 from trainbench.core.user_error import UserError
 from trainbench.core.verdicts import Finding, Level, LevelSource
-from trainbench.judging import gpu_runs
-from trainbench.judging.node_runs import gpu_name
+from trainbench.judging.node_runs import by_gpu, gpu_name
 from trainbench.judging.noise import Noise, joined
 from trainbench.results.readings import shared_by
 from trainbench.results.setups import gpu_uuids, setup_of
@@ -165,7 +164,7 @@ def made_levels(
 
 
 def _made(results: Sequence[RunResult], program: str, as_of: date, files: Sequence[str]) -> KnownLevel:
-    parts = [part for result in results for part in (gpu_runs.by_gpu(result).values() or [result])]
+    parts = [part for result in results for part in (by_gpu(result).values() or [result])]
     rates = grouped((gpu_uuids(part), math.log(rate)) for part in parts if (rate := _rate_per_gpu(part)))
     medians = [statistics.median(of_one) for of_one in rates.values()]
     within = joined(Noise(statistics.stdev(one), len(one) - 1) for one in rates.values() if len(one) > 1)

@@ -66,6 +66,7 @@ class Decision(NamedTuple):
     why: Why
     reason: str
     confirmation: Confirmation = Confirmation.NOT_NEEDED
+    decided_by: tuple[Metric, Against] | None = None  # the comparison that the reason begins with
 
 
 def is_suspect(planned: Sequence[Comparison]) -> bool:
@@ -93,8 +94,9 @@ def decide(facts: Facts) -> Decision:
     return found
 
 
-def _made(why: Why, *phrases: str) -> Decision:
-    return Decision(TRAITS[why].state, why, "; ".join(filter(None, phrases)))
+def _made(why: Why, *phrases: str, by: Comparison | None = None) -> Decision:
+    reason = "; ".join(filter(None, (phrase(by) if by else "", *phrases)))
+    return Decision(TRAITS[why].state, why, reason, decided_by=(by.metric, by.against) if by else None)
 
 
 def _confirmation(facts: Facts) -> Confirmation:
@@ -115,13 +117,13 @@ def _slow(facts: Facts) -> Decision | None:
         seen = facts.first(past)
         if seen and not seen.is_off:
             always = f"as it always was ({phrase(seen)}): accept its level if that is meant"
-            return _made(Why.SLOW, phrase(peers), always)
-        return _made(Why.SLOW, phrase(peers), phrase(seen) if seen else "", facts.since)
+            return _made(Why.SLOW, always, by=peers)
+        return _made(Why.SLOW, phrase(seen) if seen else "", facts.since, by=peers)
     if facts.fleet_changed and peers and abs(peers.deviation) <= _visible(peers):
         return None  # it and its only peer have become slower
     decides = facts.first(past, level)
     if decides and decides.is_off:
-        return _made(Why.SLOW, phrase(decides), facts.since if decides is past else "")
+        return _made(Why.SLOW, facts.since if decides is past else "", by=decides)
     return None
 
 
@@ -129,16 +131,18 @@ def _not_slow(facts: Facts, confirmation: Confirmation) -> Decision:
     peers, past, level = (facts.of(against) for against in Against)
     # What the expectations that did not decide say.
     if past and past.is_off:
-        why = Why.SHARED if facts.shared else Why.CHANGED if facts.fleet_changed else Why.BEHIND
-        return _made(why, facts.shared, phrase(past), facts.since)
+        shared = _made(Why.SHARED, facts.shared, phrase(past), facts.since)
+        changed = _made(Why.CHANGED if facts.fleet_changed else Why.BEHIND, facts.since, by=past)
+        return shared if facts.shared else changed
     for metric, why in ((Metric.TEMPERATURE_C, Why.HOT), (Metric.MEMORY_GB, Why.HEAVY)):
         if off := [c for c in facts.comparisons if c.metric is metric and c.is_off]:
-            found = _made(why, *map(phrase, off))
+            worst = max(off, key=lambda c: c.deviation)
+            found = _made(why, *(phrase(c) for c in off if c is not worst), by=worst)
             return found._replace(state=State.RED) if metric in facts.tolerances.also_red else found
     if level and level.is_off and not (facts.only_peer and past):
-        return _made(Why.BEHIND, phrase(level))
+        return _made(Why.BEHIND, by=level)
     if facts.only_peer and peers and not facts.first(past, level) and abs(peers.deviation) > _visible(peers):
-        return _made(Why.PAIR, phrase(peers))
+        return _made(Why.PAIR, by=peers)
     if facts.unsteady:
         return _made(Why.UNSTEADY, facts.unsteady)
     if confirmation is Confirmation.CLEARED:
@@ -147,7 +151,7 @@ def _not_slow(facts: Facts, confirmation: Confirmation) -> Decision:
     for c in (peers, past):
         is_accepted = c is peers and facts.has_accepted_level
         if c and c.deviation < -max(LOOK_SHARE * c.limit, c.chance or 0.0) and not is_accepted:
-            return _made(Why.BEHIND, phrase(c))
+            return _made(Why.BEHIND, by=c)
     return _visibly_well(facts)
 
 
@@ -165,7 +169,8 @@ def _visibly_well(facts: Facts) -> Decision:
         return _made(
             Why.NOISY, f"only a slowdown of {share(min(known))} would differ from chance, the limit is {limit:g} %"
         )
-    return _made(Why.WELL, well_phrase(level if decides is past and level and not peers else decides))
+    shown = level if decides is past and level and not peers else decides
+    return Decision(State.WELL, Why.WELL, well_phrase(shown), decided_by=(shown.metric, shown.against))
 
 
 def _visible(c: Comparison) -> float:

@@ -13,7 +13,7 @@ from trainbench.params.cost_params import months_until, spend_form
 from trainbench.params.form_fields import shown_fields
 from trainbench.settings.environment import read_settings
 
-IN_VIEW = ("month", "months", "usd_per_gpu_hour", "price_basis", "provider")
+IN_VIEW = ("month", "months", "usd_per_gpu_hour", "purchase_usd_per_gpu")
 MONTHLY = "0 5 1 * *"  # on the first, after the night
 # Its own asset: emitting RESULTS would start this DAG again.
 COSTS = Asset(name="trainbench_costs", uri="x-trainbench://results/costs")
@@ -21,7 +21,7 @@ DOC = f"""\
 **What do benchmarks cost, and what does the measured work cost over time?** Runs when a benchmark publishes results,
 on the first of each month for the month before, and by hand. Starts no pod.
 
-It shows the spend of each DAG, node and month; cost per 1K samples and per 1M tokens of each work on each kind of GPU;
+It shows the spend of each DAG and month; cost per 1K samples and per 1M tokens of each work on each kind of GPU;
 the change since the month before, split into price and throughput; the cost at other prices; and the energy.
 Runs without a known price are counted and named; they do not count as free.
 

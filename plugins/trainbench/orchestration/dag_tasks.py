@@ -77,7 +77,7 @@ def next_gangs(round_: int) -> list[dict[str, int]]:
     """Push the gangs of this round of a search for bad links, and return the runs and ranks of their pods. Skips where
     the search is over.
     """
-    from trainbench.judging.interconnect import played
+    from trainbench.judging.gangs import played
 
     ti, plan = get_current_context()["ti"], stored_plan(PLAN).plan
     if round_ > 1 and not handed_out(ti, f"{round_group(round_ - 1)}.{NEXT}"):

@@ -17,12 +17,21 @@ class CampaignKind(StrEnum):
     NOISE = "noise"  # How much do equal runs differ here?
 
 
-# Suites that also run without Airflow: pods of this machine, one after another.
-SUITES: Mapping[str, CampaignKind] = {
-    "node_consistency": CampaignKind.NODES,
-    "strategy_scaling": CampaignKind.STRATEGIES,
-    "config_diagnosis": CampaignKind.CONFIGURATIONS,
-    "hardware_survey": CampaignKind.HARDWARE,
-    "interconnect": CampaignKind.INTERCONNECT,
+class Suite(StrEnum):
+    """Named after their DAGs; they also run without Airflow: pods of this machine, one after another."""
+
+    NODE_CONSISTENCY = "node_consistency"
+    STRATEGY_SCALING = "strategy_scaling"
+    CONFIG_DIAGNOSIS = "config_diagnosis"
+    HARDWARE_SURVEY = "hardware_survey"
+    INTERCONNECT = "interconnect"
+
+
+SUITES: Mapping[Suite, CampaignKind] = {
+    Suite.NODE_CONSISTENCY: CampaignKind.NODES,
+    Suite.STRATEGY_SCALING: CampaignKind.STRATEGIES,
+    Suite.CONFIG_DIAGNOSIS: CampaignKind.CONFIGURATIONS,
+    Suite.HARDWARE_SURVEY: CampaignKind.HARDWARE,
+    Suite.INTERCONNECT: CampaignKind.INTERCONNECT,
 }
 CAMPAIGN_SUFFIXES = (".yaml", ".yml")  # of campaign files

@@ -18,11 +18,11 @@ from pydantic import (
     model_validator,
 )
 
+from bench_image.contract.frozen import setting
 from bench_image.contract.links import SMALLEST_BYTES
 from bench_image.contract.model_shapes import MODELS, SAME_SHAPE, known_name
 from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.own_job import OwnJob
-from bench_image.contract.setting import setting
 from bench_image.contract.spec import Measurement, NodeName, SlowdownPct, TimeoutS
 from bench_image.contract.work import (
     DataFolder,
@@ -522,11 +522,11 @@ def parse_params(data: Mapping[str, Any], defaults: Mapping[str, Any] | None = N
 def refuse_other_names(names: Iterable[str], campaign_kind: CampaignKind) -> None:
     """Raise ParamsError for a name that is no parameter of this kind's suite: it would change nothing."""
     choices = [name for name in FIELDS if applies_to(name, campaign_kind)]
-    wrong = [f"{name}{did_you_mean(name, choices)}" for name in names if name not in choices]
-    if wrong:
+    if wrong := [name for name in names if name not in choices]:
         suite = next(suite for suite, kind in SUITES.items() if kind is campaign_kind)
         verb = "is not a parameter" if len(wrong) == 1 else "are not parameters"
-        raise ParamsError(f"{listing(wrong)} {verb} of {suite}: choose from {', '.join(choices)}")
+        listed = listing(f"{name}{did_you_mean(name, choices)}" for name in wrong)
+        raise ParamsError(f"{listed} {verb} of {suite}: choose from {', '.join(choices)}", wrong[0])
 
 
 def form(

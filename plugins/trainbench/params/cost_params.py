@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import ValidationError, field_validator, model_validator
+from pydantic import ValidationError, field_validator
 
-from bench_image.contract.setting import setting
+from bench_image.contract.frozen import setting
 from trainbench.params.form_fields import FormParams, airflow_schema, form_fields
 from trainbench.params.refusals import refusal
 from trainbench.prices.quote import Basis, Ownership, Pricing
@@ -32,20 +32,13 @@ class SpendParams(FormParams):
         gt=0,
         le=10_000,
     )
-    price_basis: Literal["on-demand", "spot", "owned"] = setting(
-        "on-demand",
-        "What if",
-        "Prices of the table",
-        "`on-demand`, `spot`, or `owned`: one price, of a GPU that is bought at the price below.",
-    )
-    provider: str | None = setting(
-        None, "What if", "Provider", "Only prices of this provider, for example OCI. Empty: all.", max_length=100
-    )
-    spot_useful_share: float = setting(
-        1.0, "What if", "Useful share of spot hours", "0.9: interruptions waste a tenth of what is paid.", gt=0, le=1
-    )
     purchase_usd_per_gpu: float | None = setting(
-        None, "Owned", "Purchase price per GPU (USD)", "A server's price / its GPUs.", gt=0, le=10_000_000
+        None,
+        "Owned",
+        "Purchase price per GPU (USD)",
+        "A server's price / its GPUs. Empty: owned GPUs are left out.",
+        gt=0,
+        le=10_000_000,
     )
     life_months: float = setting(36, "Owned", "Life (months)", "Until it is sold or scrapped.", gt=0, le=600)
     residual_share: float = setting(0.0, "Owned", "Worth at the end", "As a share of the purchase price.", ge=0, lt=1)
@@ -65,25 +58,21 @@ class SpendParams(FormParams):
             raise ValueError("write it as 2026-11")
         return month
 
-    @model_validator(mode="after")
-    def _consistent(self) -> SpendParams:
-        if self.price_basis == "owned" and self.purchase_usd_per_gpu is None:
-            raise ValueError("price_basis 'owned' needs purchase_usd_per_gpu: give it, or choose on-demand or spot")
-        return self
-
     @property
     def pricings(self) -> tuple[Pricing, ...]:
-        """The prices to try: the given one, and those of the chosen basis."""
-        own = Ownership(
-            purchase_usd=self.purchase_usd_per_gpu,
-            life_years=self.life_months / 12,
-            utilisation=self.utilisation,
-            residual_share=self.residual_share,
-            opex_usd_per_gpu_hour=self.opex_usd_per_gpu_hour,
-        )
+        """The prices to try: the given one, every kind of the table, and the owned one where its price is given."""
+        own = None
+        if self.purchase_usd_per_gpu is not None:
+            own = Ownership(
+                purchase_usd=self.purchase_usd_per_gpu,
+                life_years=self.life_months / 12,
+                utilisation=self.utilisation,
+                residual_share=self.residual_share,
+                opex_usd_per_gpu_hour=self.opex_usd_per_gpu_hour,
+            )
         given = Pricing(basis=Basis.GIVEN, usd_per_gpu_hour=self.usd_per_gpu_hour)
-        chosen = Pricing(basis=Basis(self.price_basis), ownership=own, useful_share=self.spot_useful_share)
-        return (given, chosen) if self.usd_per_gpu_hour else (chosen,)
+        every = Pricing(basis=Basis.ALL, ownership=own)
+        return (given, every) if self.usd_per_gpu_hour else (every,)
 
 
 def parse_spend_params(data: Mapping[str, Any]) -> SpendParams:

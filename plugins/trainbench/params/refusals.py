@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -44,8 +44,10 @@ def refusal(error: ValidationError, fields: Mapping[str, FormField]) -> ParamsEr
     return ParamsError("; ".join(texts), next((name for name in by_place if name), None))
 
 
-def reason(problem: ErrorDetails) -> str:
-    """What pydantic says of a value; of a pattern what it stands for."""
+def reason(problem: ErrorDetails, fields: Collection[str] = ()) -> str:
+    """What pydantic says of a value; of a pattern what it stands for; of an unknown field those that are `fields`."""
+    if problem["type"] == "extra_forbidden":
+        return f"no such field{did_you_mean(str(problem['loc'][-1]), fields)}: choose from {', '.join(fields)}"
     if problem["type"] == "tuple_type":
         return "give a list"
     pattern = problem.get("ctx", {}).get("pattern", "")

@@ -91,16 +91,6 @@ class Price(Frozen):
         return age is not None and not 0 <= age <= STALE_AFTER_DAYS
 
 
-class Spread(Frozen):
-    """On-demand prices of one GPU at the cheapest and at the dearest of several offers."""
-
-    num_prices: int
-    low_usd_per_gpu_hour: float
-    low_offer: str
-    high_usd_per_gpu_hour: float
-    high_offer: str
-
-
 def load_prices(own_tables: Sequence[Path] = ()) -> tuple[Price, ...]:
     """The cluster's own tables and then ours, in the order of preference. Raises PriceError."""
     own = (price.model_copy(update={"own": True}) for table in own_tables for price in read_prices(table))
@@ -171,20 +161,6 @@ def exact_prices(gpu_name: str | None, prices: Sequence[Price]) -> tuple[Price, 
     fit = fitting_prices(gpu_name, prices)
     most = max((len(name_parts(price.gpu)) for price in fit), default=0)
     return tuple(price for price in fit if price.own or len(name_parts(price.gpu)) == most)
-
-
-def price_spread(gpu_name: str | None, prices: Sequence[Price]) -> Spread | None:
-    """On-demand prices from the cheapest to the dearest exact row; None for fewer than two rows."""
-    rows = sorted(exact_prices(gpu_name, prices), key=lambda price: price.usd_per_gpu_hour)
-    if len(rows) < 2:
-        return None
-    return Spread(
-        num_prices=len(rows),
-        low_usd_per_gpu_hour=rows[0].usd_per_gpu_hour,
-        low_offer=rows[0].offer,
-        high_usd_per_gpu_hour=rows[-1].usd_per_gpu_hour,
-        high_offer=rows[-1].offer,
-    )
 
 
 def stale_price_findings(prices: Iterable[Price], today: date) -> tuple[Finding, ...]:

@@ -72,7 +72,6 @@ class Pricing(Frozen):
     basis: Basis = Basis.ON_DEMAND
     usd_per_gpu_hour: float | None = None  # of basis `given`
     interruptions: Interruptions | None = None
-    useful_share: float = 1.0  # of paid spot hours, where no interruptions are given
     ownership: Ownership | None = None
 
 
@@ -144,7 +143,7 @@ def _quotes(
         usd_per_gpu_hour, useful = unit_usd / unit_hours / price.gpus_per_instance, 1.0
         if pricing.basis is Basis.SPOT:
             cut = pricing.interruptions
-            useful = cut.useful(instances) if cut else pricing.useful_share
+            useful = cut.useful(instances) if cut else 1.0
             usd_per_gpu_hour = usd_per_useful_gpu_hour(usd_per_gpu_hour, useful)
         hours = work_hours(num_samples, samples_per_s) if samples_per_s else None
         paid_hours = hours
@@ -262,14 +261,6 @@ def usd_per_useful_gpu_hour(spot_usd_per_gpu_hour: float, useful: float) -> floa
 # Owned GPUs. All money is for one GPU: a server's price / its GPUs.
 
 
-class RentOrBuy(Frozen):
-    """`break_even_*` are None where buying never pays; `why` says it with the figures."""
-
-    break_even_hours_per_month: float | None
-    break_even_months: float | None
-    why: str
-
-
 def owned_usd_per_gpu_hour(
     capex_usd: float, life_hours: float, utilisation: float,
     residual_share: float = 0.0, opex_usd_per_gpu_hour: float = 0.0,
@@ -288,11 +279,11 @@ def owned_usd_per_gpu_hour(
 def rent_or_buy(
     rent_usd_per_gpu_hour: float, capex_usd: float, hours_per_month: float, life_months: float,
     opex_usd_per_gpu_hour: float = 0.0,
-) -> RentOrBuy:  # fmt: skip
-    """Whether renting or buying costs less over the GPU's life, after which it is worth 0. A tie counts as renting.
+) -> tuple[float | None, str]:  # fmt: skip
+    """From how many hours of use a month on buying costs less than renting over the GPU's life, after which it is worth
+    0, and a sentence with the choice. A tie counts as renting.
 
-    Break-even: capex / life months / (rent - opex) hours of use a month, None where a month has not that many; and
-    capex / (hours x (rent - opex)) months of that use, which says nothing about the GPU's life.
+    Break-even: capex / life months / (rent - opex) hours of use a month, None where a month has not that many.
     """
     if not 0 < hours_per_month <= HOURS_PER_MONTH:
         raise QuantityError(f"hours_per_month is {hours_per_month:g}: a month has {HOURS_PER_MONTH:g} h at most")
@@ -302,14 +293,9 @@ def rent_or_buy(
     saved = rent_usd_per_gpu_hour - opex_usd_per_gpu_hour
     hours = written_off / saved if saved > 0 and written_off / saved <= HOURS_PER_MONTH else None
     pays = "Buying does not pay at any use." if hours is None else f"Buying pays above {figure(hours, 3)} h a month."
-    return RentOrBuy(
-        break_even_hours_per_month=hours,
-        break_even_months=capex_usd / (hours_per_month * saved) if saved > 0 else None,
-        why=(
-            f"{figure(hours_per_month, 3)} h of use a month cost {usd(rented)} rented and {usd(owned)} owned: "
-            f"{'buy' if owned < rented else 'rent'}. {pays}"
-        ),
-    )
+    choice = "buy" if owned < rented else "rent"
+    use = f"{figure(hours_per_month, 3)} h of use a month"
+    return hours, f"{use} cost {usd(rented)} rented and {usd(owned)} owned: {choice}. {pays}"
 
 
 # Electricity: of the GPUs only, because the host's power is not measured.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
-from bench_image.contract.frozen import Frozen, Slotted, fields_of, slotted
+from bench_image.contract.frozen import Slotted, fields_of, slotted
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.result_sections import Cost
 from bench_image.contract.work import Device
-from trainbench.prices.price_tables import Price, Spread
+from trainbench.prices.price_tables import Price
 from trainbench.prices.quote import usd_per_1m_tokens, usd_per_1000_samples, where_known
 
 NOT_PRICED = "CPU trial: not priced"
@@ -30,19 +29,9 @@ class RunCost(Slotted):
     usd_per_1000_samples: float | None
     usd_per_1m_tokens: float | None
     reason: str | None  # why the figures are missing
-    price_spread: Spread | None = None  # where several prices of the table fit the GPU; None of a price that was given
 
 
-class CampaignCost(Frozen):
-    """Sum over the runs whose cost is known; None when none is."""
-
-    usd: float | None
-    gpu_hours: float | None
-    num_runs: int
-    num_unknown: int
-
-
-def price_run(result: RunResult, price: Price | None, price_spread: Spread | None = None) -> RunCost:
+def price_run(result: RunResult, price: Price | None) -> RunCost:
     """Cost of the run from process start to its result, and per sample and token at its throughput."""
     usd_per_gpu_hour = price.usd_per_gpu_hour if price else None
     total_s = result.startup.total_s
@@ -60,7 +49,6 @@ def price_run(result: RunResult, price: Price | None, price_spread: Spread | Non
         usd_per_1000_samples=where_known(usd_per_1000_samples, usd_per_gpu_hour, num_gpus, samples_per_s),
         usd_per_1m_tokens=where_known(usd_per_1m_tokens, usd_per_gpu_hour, num_gpus, tokens_per_s),
         reason=_reason(result, price),
-        price_spread=price_spread,
     )
 
 
@@ -79,19 +67,6 @@ def with_cost(result: RunResult, run_cost: RunCost) -> RunResult:
             is_date = name == "price_as_of" and run_cost.price_source is not None
             missing[f"cost.{name}"] = no_date if is_date else run_cost.reason or "the run measured no throughput"
     return result.model_copy(update={"cost": cost, "missing": missing})
-
-
-def campaign_cost(costs: Iterable[RunCost]) -> CampaignCost:
-    """Known cost of all runs together, re-runs and failed ones included."""
-    costs = tuple(costs)
-    usd = [cost.run_usd for cost in costs if cost.run_usd is not None]
-    hours = [cost.gpu_hours for cost in costs if cost.gpu_hours is not None]
-    return CampaignCost(
-        usd=sum(usd) if usd else None,
-        gpu_hours=sum(hours) if hours else None,
-        num_runs=len(costs),
-        num_unknown=len(costs) - len(usd),
-    )
 
 
 def _reason(result: RunResult, price: Price | None) -> str | None:

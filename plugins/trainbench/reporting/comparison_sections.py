@@ -222,8 +222,7 @@ def _strategies(
         traits = strategy_standings.traits_of(peers, scaled)
         kinds |= dict.fromkeys(each.kind for each in traits)
         patterns = [each.pattern for each in traits] or [""] * len(peers)
-        for number, (entry, pattern) in enumerate(zip(peers, patterns, strict=True), start=1):
-            place = f"{number} of {len(peers)}" if len(peers) > 1 else "alone"
+        for entry, place, pattern in zip(peers, compared.places(peers), patterns, strict=True):
             rows.append(_Placed(entry=entry, place=place, first=peers[0], scaling=texts[entry.name], pattern=pattern))
     # An OOM, say: it stands beside the measured runs of the work.
     failed = [

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from operator import itemgetter
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.work import Device
+from trainbench.comparison.entries import MeasuredRuns
 from trainbench.core.formats import NA, count, figure, moment, plural, usd
 from trainbench.core.grouping import grouped
-from trainbench.core.known_values import known_median, sum_of_all
+from trainbench.core.known_values import known_sum, sum_of_all
 from trainbench.core.markdown import escape
 from trainbench.core.tables import RESULT_LINK, Table, integer, make_table, median_run, short_names, text
 from trainbench.figure_catalogue import run_figures
-from trainbench.figure_catalogue.table_figures import EXAMPLE_TIME, time_columns
-from trainbench.prices.run_cost import NOT_PRICED, RunCost, campaign_cost
+from trainbench.figure_catalogue.table_figures import EXAMPLE, time_columns
+from trainbench.prices.run_cost import NOT_PRICED, RunCost
 from trainbench.reporting import configuration_tables, recommendations
 from trainbench.reporting.document import Lines, Section, Text, markdown
+from trainbench.reporting.recommendations import SAMPLES
 from trainbench.reporting.verdict_text import drill_sentence
 from trainbench.reporting.work_names import work_name
 from trainbench.results.campaign import Campaign
 from trainbench.results.readings import gpu_name, is_measured, rank_noun
 
-EXAMPLE_SAMPLES = 10_000
-MAX_GROUPS = 6  # of more groups the report states the range of prices
 MISSING = "Set usd_per_gpu_hour, or add the GPU to the price table with its source and date."
 
 Priced = tuple[RunResult, RunCost]
@@ -41,10 +41,10 @@ def cost_report(campaign: Campaign) -> str:
     if slowed := drill_sentence(campaign):
         head.append(f"**{escape(slowed)}** The cost of its runs is real; their prices per sample are meaningless.")
     tables = (
-        prices_table(campaign), *configuration_tables.figures(campaign), nodes_table(campaign), example_table(campaign),
-        runs_table(campaign),
+        work_table(campaign), prices_table(campaign), nodes_table(campaign),
+        *configuration_tables.figures(campaign), runs_table(campaign),
     )  # fmt: skip
-    sections = [Section(table.title, [table]) for table in tables]
+    sections = [Section(table.title, [table]) for table in tables if table.rows]
     if larger := recommendations.tables(campaign):
         sections.append(Section("When more GPUs pay", larger))
     if missing := missing_prices(campaign):
@@ -64,67 +64,55 @@ FORMULAS = (
 
 
 def summary(campaign: Campaign) -> str:
-    """The campaign's cost in one sentence: "This campaign cost $0.21: 4 runs, 0.35 GPU-hours"."""
-    total = campaign_cost(campaign.costs)
-    runs = count(total.num_runs, "run")
-    spent = runs if total.gpu_hours is None else f"{runs}, {figure(total.gpu_hours, 3)} GPU-hours"
+    """The campaign's cost in one sentence, re-runs and failed runs included: "This campaign cost $0.21: 4 runs, 0.35
+    GPU-hours".
+    """
+    total_usd, gpu_hours = (known_sum(getattr(c, name) for c in campaign.costs) for name in ("run_usd", "gpu_hours"))
+    num_unknown = sum(cost.run_usd is None for cost in campaign.costs)
+    runs = count(len(campaign.costs), "run")
+    spent = runs if gpu_hours is None else f"{runs}, {figure(gpu_hours, 3)} GPU-hours"
     if _is_cpu_trial(campaign):
         return f"{NOT_PRICED} ({runs})."
-    if total.usd is None:
+    if total_usd is None:
         why = "has a price" if all(cost.usd_per_gpu_hour is None for cost in campaign.costs) else "has a known cost"
         return f"The cost of this campaign is unknown: no run {why} ({spent})."
-    more = f"; {count(total.num_unknown, 'run')} without a known cost not included" if total.num_unknown else ""
-    return f"This campaign cost {usd(total.usd)}: {spent}{more}."
+    more = f"; {count(num_unknown, 'run')} without a known cost not included" if num_unknown else ""
+    return f"This campaign cost {usd(total_usd)}: {spent}{more}."
 
 
-class _Group(NamedTuple):
-    """The measured runs of a work on a kind of GPU."""
-
-    work: str
-    priced: Sequence[Priced]
-
-    @property
-    def usd_per_1000_samples(self) -> float | None:
-        return known_median(cost.usd_per_1000_samples for _, cost in self.priced)
-
-    @property
-    def example_s(self) -> float | None:
-        rate = known_median(result.performance.samples_per_second for result, _ in self.priced)
-        return EXAMPLE_SAMPLES / rate if rate else None
-
-    @property
-    def example_usd(self) -> float | None:
-        price = self.usd_per_1000_samples
-        return None if price is None else price * EXAMPLE_SAMPLES / 1000
-
-
-def _groups(campaign: Campaign) -> list[_Group]:
-    measured = [(run, cost) for run, cost in _priced(campaign) if is_measured(run)]
-    groups = grouped(((run.spec.identity.group_id, gpu_name(run)), (run, cost)) for run, cost in measured)
-    return [_Group(work_name(campaign, priced[0][0]), priced) for priced in groups.values()]
-
-
-def sample_prices(campaign: Campaign) -> tuple[str, ...]:
-    """For each group: "$0.114 per 1K samples, $0.223 per 1M tokens (median of 4 runs)"; of many, the lowest and the
-    highest.
+def work_table(campaign: Campaign) -> Table:
+    """For each measured work on a kind of GPU the price of its samples and tokens, and what SAMPLES of them take and
+    cost; none of a trial on a CPU, which costs nothing.
     """
-    groups = [] if _is_cpu_trial(campaign) else _groups(campaign)
-    prices = [(price, group.work) for group in groups if (price := group.usd_per_1000_samples) is not None]
-    if len(groups) > MAX_GROUPS:
-        if not prices:
-            return (f"Per 1K samples: {NA}.",)
-        low, high = (f"{usd(price)} ({work})" for price, work in (min(prices), max(prices)))
-        unpriced = f"; {len(groups) - len(prices)} more without a price" if len(prices) < len(groups) else ""
-        over = count(len(prices), "group")
-        return (f"Per 1K samples: from {low} to {high}, over {over}{unpriced}; COST_REPORT.md has each.",)
-    lines = []
-    for group in groups:
-        name = f" – {group.work}" if len(groups) > 1 else ""
-        price = group.usd_per_1000_samples
-        tokens = usd(known_median(cost.usd_per_1m_tokens for _, cost in group.priced))
-        told = f"{usd(price)} per 1K samples, {tokens} per 1M tokens (median of {count(len(group.priced), 'run')})"
-        lines.append(f"Per 1K samples: {NA}{name}." if price is None else f"{told}{name}.")
-    return tuple(lines)
+    measured = [] if _is_cpu_trial(campaign) else [pair for pair in _priced(campaign) if is_measured(pair[0])]
+    groups = grouped(((run.spec.identity.group_id, gpu_name(run)), (run, cost)) for run, cost in measured)
+    rows = []
+    for of_group in groups.values():
+        results, costs = zip(*of_group, strict=True)
+        rows.append((work_name(campaign, results[0]), MeasuredRuns(results=results, costs=costs)))
+
+    def example_s(row: tuple[str, MeasuredRuns]) -> float | None:
+        rate = row[1].figure(run_figures.SAMPLES_PER_SECOND)
+        return SAMPLES / rate if rate else None
+
+    def example_usd(row: tuple[str, MeasuredRuns]) -> float | None:
+        price = row[1].figure(run_figures.USD_PER_1000_SAMPLES)
+        return None if price is None else price * SAMPLES / 1000
+
+    return make_table(
+        rows,
+        (
+            text("work", itemgetter(0)),
+            integer(plural(rank_noun(campaign.results)), lambda row: row[1].results[0].spec.placement.world_size),
+            integer("runs", lambda row: len(row[1].results)),
+            run_figures.USD_PER_1000_SAMPLES.own(row=itemgetter(1)),
+            run_figures.USD_PER_1M_TOKENS.own(row=itemgetter(1)),
+            EXAMPLE.column(example_s, f"{SAMPLES:,} samples take"),
+            EXAMPLE.column(example_usd, "they cost", write=usd),
+        ),
+        run_id=lambda row: median_run(row[1].results),
+        title="Each work",
+    )
 
 
 def prices_table(campaign: Campaign) -> Table:
@@ -191,21 +179,6 @@ def runs_table(campaign: Campaign) -> Table:
         ),
         run_id=lambda pair: pair[0].spec.identity.run_id,
         title="Each run",
-    )
-
-
-def example_table(campaign: Campaign) -> Table:
-    """Time and cost of training on EXAMPLE_SAMPLES at the measured median, on as many GPUs as were measured."""
-    return make_table(
-        _groups(campaign),
-        (
-            text("work", lambda group: group.work),
-            integer(plural(rank_noun(campaign.results)), lambda group: group.priced[0][0].spec.placement.world_size),
-            EXAMPLE_TIME.column(lambda group: group.example_s),
-            run_figures.RUN_USD.column(lambda group: group.example_usd),
-        ),
-        run_id=lambda group: median_run(result for result, _ in group.priced),
-        title=f"Example: {EXAMPLE_SAMPLES:,} samples",
     )
 
 

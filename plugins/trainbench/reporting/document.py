@@ -9,8 +9,6 @@ from typing import NamedTuple
 from trainbench.core.markdown import bullets, escape, folded, section, table
 from trainbench.core.tables import Table
 
-MAX_OPEN_ROWS = 12  # of evidence in Markdown, which few readers look up
-
 
 class Text(NamedTuple):
     text: str
@@ -41,15 +39,7 @@ class Card(NamedTuple):
     facts: Sequence[tuple[str, str]]
 
 
-class Terms(NamedTuple):
-    """Words with their meaning."""
-
-    title: str
-    pairs: Sequence[tuple[str, str]]
-    note: str
-
-
-Part = Table | Text | Lines | Closed | Picture | Card | Terms
+Part = Table | Text | Lines | Closed | Picture | Card
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +52,6 @@ class Section:
     parts: Sequence[Part]
     anchor: str = ""
     name: str = ""
-    is_evidence: bool = False
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -81,8 +70,7 @@ def markdown(sections: Iterable[Section], links: Mapping[str, str]) -> Iterator[
 def _written(part: Part, within: Section, links: Mapping[str, str]) -> str:
     match part:
         case Table(title=title):
-            most = MAX_OPEN_ROWS if within.is_evidence else None
-            return table(part, links) if title == within.title else section(part, links, 3, most)
+            return table(part, links) if title == within.title else section(part, links, 3)
         case Text(text):
             return escape(text)
         case Lines(items):
@@ -94,5 +82,3 @@ def _written(part: Part, within: Section, links: Mapping[str, str]) -> str:
         case Card(level, title, facts):
             told = "".join(f"- **{name}:** {escape(text)}\n" for name, text in facts)
             return f"### {escape(f'{level}: {title}')}\n\n{told}"
-        case Terms(_, pairs, note):
-            return "".join(f"- **{name}**: {escape(text)}\n" for name, text in pairs) + f"\n{note}"

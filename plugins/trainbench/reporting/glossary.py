@@ -1,24 +1,35 @@
-"""The glossary of the reports: figures and states."""
+"""The glossary of the reports and of the pages: states and figures."""
 
 from __future__ import annotations
 
+from trainbench.core.formats import sentence
 from trainbench.core.states import STATE_WORDS, TRAITS, NodeState, word
-from trainbench.core.verdicts import State
-from trainbench.figure_catalogue.catalogue import FIGURES as CATALOGUE
+from trainbench.core.tables import Table, make_table, text, text_columns
+from trainbench.figure_catalogue.catalogue import FIGURES
 
-FIGURES = tuple((each.label, f"{each.read} Field: {each.field}.") for each in CATALOGUE if each.read)
 MORE = (
     "The first cell of a row links to a result.json; in a row for several runs, to that of the run with the median "
     "samples/s. docs/figures.md of trainbench gives the formula of every figure."
 )
 
 
-def _reasons(state: State) -> str:
-    """ "pair: two nodes differ, and ...; once: ..."."""
-    of_state = {why: trait for why, trait in TRAITS.items() if trait.state is state}
-    named = (word(NodeState("", state, why)).removeprefix(f"{STATE_WORDS[state]}: ") for why in of_state)
-    told = (f"{name}: {trait.meaning}" for name, trait in zip(named, of_state.values(), strict=True))
-    return f"{'; '.join(told)}." if len(of_state) > 1 else f"{next(iter(of_state.values())).meaning}."
+def tables() -> tuple[Table, Table]:
+    """The states of a node with their reasons, and the figures that need an explanation."""
+    states = make_table(
+        TRAITS.items(),
+        (
+            text("state", lambda row: STATE_WORDS[row[1].state]),
+            text("reason", lambda row: word(NodeState("", row[1].state, row[0])).partition(": ")[2]),
+            text("meaning", lambda row: _said(row[1].meaning), is_long=True),
+            text("next step", lambda row: _said(row[1].next_step), is_long=True),
+        ),
+        name="states",
+        title="States of a node and their reasons, the worst first",
+    )
+    explained = [(each.label, each.read, each.field) for each in FIGURES if each.read]
+    columns = text_columns("figure", "meaning", "field of result.json", long="meaning")
+    return states, make_table(explained, columns, name="figures", title="Figures")
 
 
-STATES = tuple((name, _reasons(state)) for state, name in STATE_WORDS.items())
+def _said(phrase: str) -> str:
+    return sentence(phrase[:1].upper() + phrase[1:]).replace("`", "")

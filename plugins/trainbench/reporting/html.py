@@ -13,7 +13,7 @@ from trainbench.core.tables import LOG_LINK, RESULT_LINK, Tone, shortened
 from trainbench.reporting import verdict_text
 from trainbench.reporting.document import Section
 from trainbench.reporting.pictures import svg
-from trainbench.reporting.report import MOST_OPEN, facts_of, report_sections
+from trainbench.reporting.report import facts_of, report_sections
 from trainbench.results.campaign import Campaign
 
 if TYPE_CHECKING:
@@ -71,19 +71,15 @@ def document_html(title: str, headline: str, sections: Sequence[Section], *, wor
         ("more", "facts", "pictures", "links"), ()
     )
     template = environment().get_template("document.html.j2")
-    return template.render(
-        empty
-        | {"title": title, "headline": headline, "sections": sections, "word": word, "most_open": MOST_OPEN}
-        | more
-    )
+    return template.render(empty | {"title": title, "headline": headline, "sections": sections, "word": word} | more)
 
 
-def environment(
-    templates: Path = Path(__file__).parent / "templates", *, ends_with_newline: bool = True
-) -> Environment:
-    """The environment of a folder of templates, which escapes every value. `ends_with_newline`: what they render."""
+def environment(*folders: Path, ends_with_newline: bool = True) -> Environment:
+    """The environment of our templates and those of more folders, which escapes every value. `ends_with_newline`: what
+    they render.
+    """
     made = Environment(
-        loader=FileSystemLoader(templates),
+        loader=FileSystemLoader([*folders, Path(__file__).parent / "templates"]),
         autoescape=True,
         finalize=shown_value,
         undefined=StrictUndefined,

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from bench_image.contract.result_sections import Clock
 from bench_image.contract.work import Device
 from trainbench.comparison.entries import (
     Entry,
@@ -197,8 +196,15 @@ class Recommendation(NamedTuple):
     fastest: ScalingPoint
 
     @property
-    def is_one(self) -> bool:
-        return self.cheapest is self.fastest
+    def text(self) -> str:
+        """ "ddp on 4 GPUs: $0.0343 per 1M tokens"."""
+        cheapest, fastest = self.cheapest, self.fastest
+        if cheapest is fastest:
+            return f"{fastest.entry.name}: {_cost(fastest)}"
+        return (
+            f"{cheapest.entry.name} for the least cost ({_cost(cheapest)}) or {fastest.entry.name} for the least time "
+            f"({_cost(fastest)})"
+        )
 
 
 def recommendations(campaign: Campaign) -> tuple[Recommendation, ...]:
@@ -214,11 +220,11 @@ def recommendations(campaign: Campaign) -> tuple[Recommendation, ...]:
             largest = max(point.gpus for point in peers)
             peers = [point for point in peers if point.gpus == largest]
         if len(peers) > 1:
-            choices.append(Recommendation(name, *_cheapest_and_fastest(peers)))
+            choices.append(Recommendation(name, *cheapest_and_fastest(peers)))
     return tuple(choices)
 
 
-def _cheapest_and_fastest(peers: Sequence[ScalingPoint]) -> tuple[ScalingPoint, ScalingPoint]:
+def cheapest_and_fastest(peers: Sequence[ScalingPoint]) -> tuple[ScalingPoint, ScalingPoint]:
     """Often both are one. Without a cost: of those that are as fast as the fastest within the noise, the smallest."""
     if not all(point.has_cost for point in peers):
         first = max(peers, key=lambda point: point.entry.tokens_per_s)
@@ -238,32 +244,18 @@ def headline(campaign: Campaign) -> str | None:
     """ "Choose ddp on 4 GPUs: $0.0343 per 1M tokens."; one sentence for each work; None without a choice."""
     chosen = recommendations(campaign)
     names = _short_names([choice.work for choice in chosen]) if len(chosen) > 1 else [""]
-    told = [_sentence(choice, name) for choice, name in zip(chosen, names, strict=False)]
+    told = [
+        f"{f'For {name} choose' if name else 'Choose'} {choice.text}."
+        for choice, name in zip(chosen, names, strict=False)
+    ]
     more = [f"And {len(told) - MAX_WORKS} more works: see the strategies."] if len(told) > MAX_WORKS else []
     return " ".join([*told[:MAX_WORKS], *more]) or None
-
-
-def _sentence(choice: Recommendation, work: str) -> str:
-    """`work`: "" for the only one."""
-    cheapest, fastest, start = choice.cheapest, choice.fastest, f"For {work} choose" if work else "Choose"
-    if choice.is_one:
-        return f"{start} {fastest.entry.name}: {_cost(fastest)}."
-    return (
-        f"{start} {cheapest.entry.name} for the least cost ({_cost(cheapest)}) or {fastest.entry.name} for the least "
-        f"time ({_cost(fastest)})."
-    )
-
-
-def _rate(point: ScalingPoint) -> str:
-    """ "5,120 tokens/s"; on a CPU "of CPU time", which is not the time on the wall."""
-    by_cpu_time = point.entry.results[0].performance.clock is Clock.PROCESS_CPU
-    return f"{figure(point.entry.tokens_per_s)} tokens/s{' of CPU time' if by_cpu_time else ''}"
 
 
 def _cost(point: ScalingPoint) -> str:
     """ "$0.0343 per 1M tokens"; GPU-hours where no price is known, and on a CPU the throughput."""
     if not point.has_cost:
-        return _rate(point)
+        return f"{figure(point.entry.tokens_per_s)} tokens/s{' of CPU time' if point.entry.by_cpu_time else ''}"
     price = point.usd_per_gpu_hour
     if price is None:
         return f"{figure(1e6 * point.gpus / (point.entry.tokens_per_s * 3600), 3)} GPU-hours per 1M tokens"

@@ -4,7 +4,7 @@ report.html in `html`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from bench_image.contract.work import Device
@@ -13,14 +13,13 @@ from trainbench.core.grouping import grouped
 from trainbench.core.markdown import bullets, escape
 from trainbench.core.tables import LOG_LINK, Table, Tone, only
 from trainbench.core.verdicts import Finding, State
-from trainbench.judging.node_findings import finding_of
 from trainbench.reporting import cost_report, glossary, plots, run_tables, verdict_text
 from trainbench.reporting.comparison_sections import comparison_sections
-from trainbench.reporting.document import Card, Closed, Lines, Part, Picture, Section, Terms, Text, markdown
+from trainbench.reporting.document import Card, Closed, Lines, Part, Picture, Section, Text, markdown
 from trainbench.results.campaign import Campaign
 
 MAX_ALIKE = 3  # findings of one level and category are all shown; of more the first
-MOST_OPEN = 40  # rows of nodes that are well, and of evidence in HTML
+MOST_OPEN = 20  # rows of nodes that are well, and of evidence, which few readers look up
 OTHER_FILES = {
     "report.html": "this report with charts, in one file",
     "COST_REPORT.md": "prices, cost of each run and node",
@@ -65,26 +64,30 @@ def report_sections(
     if curves := [Picture(name, name.replace("_", " ")) for name in plots.NAMES[1:] if name in pictures]:
         units = "processes" if all(run.spec.work.device is Device.CPU for run in campaign.results) else "GPUs"
         yield Section(f"Over the number of {units}", curves, "plots", "Plots")
-    yield Section("Findings", list(_findings(campaign, log_link)), "findings", is_evidence=True)
+    yield _evidence("Findings", _findings(campaign, log_link), "findings")
 
     rates, *others = (make(campaign) for make in (run_tables.performance, run_tables.probes, run_tables.telemetry))
     measured = rates if rates.rows else Text("No run measured a throughput.")
-    yield Section("Runs", [measured, *_filled(*others)], "runs", is_evidence=True)
+    yield _evidence("Runs", [measured, *_filled(*others)], "runs")
     seconds = run_tables.startup(campaign)
     shown = seconds if seconds.rows else Text("No run reported the seconds of its phases.")
-    yield Section(seconds.title, [shown], "seconds", "Seconds", is_evidence=True)
+    yield _evidence(seconds.title, [shown], "seconds", "Seconds")
 
-    lines = Lines((cost_report.summary(campaign), *cost_report.sample_prices(campaign)))
-    makes = (cost_report.prices_table, cost_report.example_table, cost_report.nodes_table)
+    makes = (cost_report.work_table, cost_report.prices_table, cost_report.nodes_table)
     gaps = Lines(cost_report.missing_prices(campaign))
     costs = _filled(*(make(campaign) for make in makes))
-    yield Section("Cost", [lines, *costs, gaps], "cost", is_evidence=True)
+    yield _evidence("Cost", [Text(cost_report.summary(campaign)), *costs, gaps], "cost")
 
     setup = _filled(run_tables.software(campaign), run_tables.chosen(campaign))
     settings = map(Closed, _filled(run_tables.work(campaign), run_tables.parameters(campaign)))
-    yield Section("Configuration", [*setup, *settings], "configuration", is_evidence=True)
-    terms = Terms("Figures and states", (*glossary.FIGURES, *glossary.STATES), glossary.MORE)
-    yield Section("How to read this", [terms], "reading", "How to read")
+    yield _evidence("Configuration", [*setup, *settings], "configuration")
+    yield Section("How to read this", [*map(Closed, glossary.tables()), Text(glossary.MORE)], "reading", "How to read")
+
+
+def _evidence(title: str, parts: Iterable[Part], anchor: str, name: str = "") -> Section:
+    """A section whose long tables are closed."""
+    closed = [Closed(part) if isinstance(part, Table) and len(part.rows) > MOST_OPEN else part for part in parts]
+    return Section(title, closed, anchor, name)
 
 
 def _filled(*tables: Table) -> Iterator[Table]:
@@ -113,7 +116,7 @@ def _verdict(campaign: Campaign, pictures: Collection[str]) -> Iterator[Part]:
 def _findings(campaign: Campaign, log_link: str) -> Iterator[Part]:
     explained = verdict_text.findings_by_node(campaign)
     red = [node for node in campaign.node_states if node.state is State.RED and node.node not in explained]
-    for finding in (finding_of(campaign, node) for node in red):
+    for finding in (campaign.finding_of(node) for node in red):
         yield Card(finding.level, _title(finding), [("Next step", sentence(finding.resolution))])
     for alike in grouped(((finding.level, finding.category), finding) for finding in campaign.findings).values():
         is_folded = len(alike) > MAX_ALIKE

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from bench_image.contract.result import RunError, RunResult
 from bench_image.contract.result_sections import Context
+from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import NA, listing, one_line
 from trainbench.core.grouping import grouped
 from trainbench.core.tables import (
@@ -30,13 +31,7 @@ from trainbench.pods.pod_log import LOG_FILE
 from trainbench.reporting.verdict_text import is_rerun
 from trainbench.reporting.work_names import group_name
 from trainbench.results.campaign import Campaign
-
-TITLES = {
-    run_figures.PERFORMANCE: "Throughput, step time, utilisation",
-    run_figures.STARTUP: "Where the seconds go",
-    run_figures.PROBES: "Probes of the GPU before the loop",
-    run_figures.TELEMETRY: "Telemetry",
-}
+from trainbench.results.setups import setup_of, versions
 
 
 def ended_well(campaign: Campaign) -> tuple[RunResult, ...]:
@@ -62,7 +57,7 @@ def runs_table(campaign: Campaign, section: str) -> Table:
         results[:MAX_ROWS] if filled else (),
         (text("run", lambda r: names[r.spec.identity.run_id]), *(figure.column(figure.value) for figure in filled)),
         run_id=lambda r: r.spec.identity.run_id,
-        title=TITLES[section],
+        title=section,
         notes=(
             *((f"And {more:,} more runs: metrics.csv has all of them.",) if more > 0 else ()),
             *(f"{NA} – {', '.join(dict.fromkeys(labels))}: {why}." for why, labels in absent.items()),
@@ -114,15 +109,16 @@ def skipped(campaign: Campaign) -> Table:
 def work(campaign: Campaign) -> Table:
     """The table of every setting that changes a measurement, with every value of it."""
     specs = {result.spec.identity.group_id: result.spec for result in campaign.results}
-    values = grouped(
-        (name, _setting(value))
-        for spec in specs.values()
-        for part in (spec.work, spec.placement, spec.measurement)
-        for name, value in part.model_dump(mode="json").items()
-        if (name, value) != ("own_job", None)
-    )
+    values = grouped(pair for spec in specs.values() for pair in settings(spec))
     rows = [(name, "; ".join(dict.fromkeys(of))) for name, of in values.items()]
     return make_table(rows, text_columns("setting", "value"), title="Settings of the work")
+
+
+def settings(spec: RunSpec) -> Iterator[tuple[str, str]]:
+    """Each setting of a run that changes a measurement, without those that are not set."""
+    for part in (spec.work, spec.placement, spec.measurement):
+        for name, value in part.model_dump(mode="json", exclude_none=True).items():
+            yield name, _setting(value)
 
 
 def parameters(campaign: Campaign) -> Table:
@@ -164,9 +160,8 @@ def chosen(campaign: Campaign) -> Table:
 
 def software(campaign: Campaign) -> Table:
     """The table of versions and hardware; where nodes differ, each value with its nodes."""
-    by_name = grouped(
-        (name, (value, run.spec.identity.node)) for run in campaign.results for name, value in _facts(run.context)
-    )
+    of_runs = ((run.spec.identity.node, facts(run.context)) for run in campaign.results)
+    by_name = grouped((name, (value, node)) for node, known in of_runs for name, value in known.items())
     rows = [(name, grouped(of_nodes)) for name, of_nodes in by_name.items()]
 
     def version(row: tuple[str, Mapping[str, Sequence[str]]]) -> str:
@@ -181,20 +176,16 @@ def software(campaign: Campaign) -> Table:
     )
 
 
-def _facts(context: Context | None) -> Sequence[tuple[str, str]]:
+def facts(context: Context | None) -> Mapping[str, str]:
+    """Name -> value of what is known of the machine and of the software of a run."""
     if context is None:
-        return ()
+        return {}
     known = {
-        "GPU": listing({f"{gpu.name}": None for gpu in context.gpus}) if context.gpus else None,
-        "VBIOS": listing({gpu.vbios or NA: None for gpu in context.gpus}) if context.gpus else None,
-        "driver": context.driver,
-        "CUDA": context.cuda,
+        "GPU": listing({gpu.name: None for gpu in context.gpus}) if context.gpus else None,
         "CPU": f"{context.cpu}, {context.num_cpus} cores",
-        "kernel": context.kernel,
         "operating system": context.os,
+        "CUDA": context.cuda,
         "Python": context.python,
-        **context.libraries,
-        "image": context.image,
-        "pod template": context.pod_template,
+        **versions(setup_of(context)),
     }
-    return [(name, value) for name, value in known.items() if value]
+    return {name: value for name, value in known.items() if value}

@@ -34,12 +34,13 @@ def verdict_table(campaign: Campaign) -> Group:
         *survey_tables.speed(campaign),
         *comparison_sections.strategies(campaign),
     )
-    for content in (*(only(content, NARROW) for content in compared), *comparison_sections.noise_tables(campaign)):
-        parts.append(titled(content))
+    narrow = (only(content, NARROW) for content in compared)
+    parts += map(titled, (*narrow, *comparison_sections.noise_tables(campaign)))
     if alone := verdict_text.lone_line(campaign):
         parts.append(plain(alone))
     parts += [plain(f"{skipped.state} {skipped.what}: {skipped.reason}") for skipped in campaign.skipped]
-    parts += [plain(line) for line in (cost_report.summary(campaign), *cost_report.sample_prices(campaign))]
+    costs = only(cost_report.work_table(campaign), ("work", "per 1K samples", "per 1M tokens"))
+    parts += [*([titled(costs)] if costs.rows and not compared else []), plain(cost_report.summary(campaign))]
     parts += map(plain, verdict_text.next_steps(campaign))
     if drill_text := verdict_text.drill_sentence(campaign):
         parts.append(plain(drill_text, style="bold"))

@@ -15,7 +15,6 @@ from trainbench.core.tables import Column, Table, Tone, make_table, median_run, 
 from trainbench.core.verdicts import (
     DRILL_UNDETECTED,
     NO_FIGURE,
-    Against,
     Comparison,
     Finding,
     GroupVerdict,
@@ -27,7 +26,6 @@ from trainbench.core.verdicts import (
 )
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, SAMPLES_PER_SECOND, TEMPERATURE_MEAN_C
 from trainbench.figure_catalogue.table_figures import DEVIATION
-from trainbench.judging.node_findings import finding_of
 from trainbench.judging.node_runs import judged_rate
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.reporting import configuration_tables, recommendations, survey_tables
@@ -260,7 +258,7 @@ def node_rows(campaign: Campaign) -> tuple[NodeRow, ...]:
             state=node.state,
             why=node.why,
             reason=node.reason,
-            next_step=finding_of(campaign, node).resolution,
+            next_step=campaign.finding_of(node).resolution,
             comparisons=verdicts.get((node.node, node.why), ()),
         )
         for node in sorted(campaign.node_states, key=NodeState.urgency)
@@ -316,5 +314,6 @@ def rates_by_node(campaign: Campaign) -> Mapping[tuple[str, str], Sequence[tuple
 
 
 def expected_rate(node: Verdict) -> Comparison | None:
-    """The comparison of samples/s that charts draw: with the peers, else with the past, else with the level."""
-    return next((c for against in Against if (c := node.comparison(Metric.SAMPLES_PER_SECOND, against))), None)
+    """The comparison of samples/s that charts draw: the one that decided, else with peers, past or level."""
+    shown = (node.decides, *node.comparisons)
+    return next((c for c in shown if c and c.metric is Metric.SAMPLES_PER_SECOND), None)

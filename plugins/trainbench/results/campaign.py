@@ -13,7 +13,7 @@ from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import RunResult, Status
 from trainbench.core.baselines import Baseline
 from trainbench.core.grouping import grouped
-from trainbench.core.states import TRAITS, NodeState, state_of
+from trainbench.core.states import TRAITS, NodeState, plain_finding, state_of
 from trainbench.core.verdicts import (
     ALARMS,
     Against,
@@ -52,6 +52,10 @@ GONE = ("changes",)  # fields of a finding
 def as_of_today(campaign: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a stored campaign, those of 0.1.0 as this version has them."""
     fields = dict(campaign)
+    fields["costs"] = [
+        {name: value for name, value in cost.items() if name != "price_spread"} if isinstance(cost, Mapping) else cost
+        for cost in fields.get("costs", ())
+    ]
     if "history" not in fields:
         return fields
     fields.pop("history")
@@ -86,6 +90,7 @@ def _verdict(node: Mapping[str, Any]) -> dict[str, Any]:
         "num_runs": node["num_runs"],
         "comparisons": [_comparison(metric) for metric in metrics if metric["deviation"] is not None],
         **{metric["metric"]: metric["value"] for metric in metrics},
+        "decided_by": next(((metric, Against.PEERS) for metric in Metric if metric in off), None),
         "confirmation": CONFIRMATION.get(node["confirmation"], node["confirmation"]),
         "is_drill": is_drill,
     }
@@ -188,6 +193,15 @@ class Campaign(Frozen):
                 for name in finding.nodes:
                     states.setdefault(name, NodeState(name, State.LOOK, Why.ABSENT, finding.measured))
         return tuple(states.values())
+
+    def finding_of(self, node: NodeState, group_id: str | None = None) -> Finding:
+        """The finding that explains its state, that at this work first; else one from the state alone."""
+        mine = [each for each in self.findings if each.why is node.why and node.node in each.nodes]
+        return min(
+            mine,
+            key=lambda each: (each.group_id != group_id, len(each.nodes)),
+            default=plain_finding(node, group_id),
+        )
 
     @property
     def unjudged_failures(self) -> tuple[RunResult, ...]:

@@ -30,12 +30,10 @@ def price_runs(results: Sequence[RunResult], usd_per_gpu_hour: float | None, par
     """The cost of each run. `usd_per_gpu_hour`: a given price for all. A run without a price has no cost."""
     table, problems = price_tables.usable_prices(read_settings().prices)
     price_of = cache(lambda gpu: price_tables.price_for(gpu, table, usd_per_gpu_hour))
-    spread_of = cache(lambda gpu: price_tables.price_spread(gpu, table) if usd_per_gpu_hour is None else None)
 
     def priced(result: RunResult) -> tuple[RunResult, RunCost, Price | None]:
-        gpu = gpu_name(result)
-        price = price_of(gpu)
-        cost = run_cost.price_run(result, price, spread_of(gpu))
+        price = price_of(gpu_name(result))
+        cost = run_cost.price_run(result, price)
         return run_cost.with_cost(result, cost), cost, price
 
     def unpriced(result: RunResult) -> tuple[RunResult, RunCost, None]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from bench_image.contract.gpu_specs import peak_tflops
 from bench_image.contract.options import Precision
 from bench_image.contract.result import RunResult, Status
-from bench_image.contract.shared_gpus import OTHERS_MEMORY_GB
+from bench_image.contract.result_sections import OTHERS_MEMORY_GB
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device
 from trainbench.core.formats import count, figure, listing
@@ -70,9 +70,12 @@ def rank_noun(results: Iterable[RunResult]) -> str:
     return (Device.CPU if devices == {Device.CPU} else Device.CUDA).rank_noun
 
 
+ON_CPU = "CPU"
+
+
 def hardware_name(spec: RunSpec, gpu_name: str | None) -> str:
     """ "CPU", the GPU's name, or "GPU unknown"."""
-    return "CPU" if spec.work.device is Device.CPU else gpu_name or "GPU unknown"
+    return ON_CPU if spec.work.device is Device.CPU else gpu_name or "GPU unknown"
 
 
 class SharedGpu(NamedTuple):

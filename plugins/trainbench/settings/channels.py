@@ -1,20 +1,18 @@
-"""Channels for notices, each over an Airflow connection: parses `TRAINBENCH_NOTIFY`."""
+"""Channels for notices, each over an Airflow connection."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, ValidationError, model_validator
-from pydantic_core import ErrorDetails, from_json
+from pydantic import AfterValidator, Field, StringConstraints
+from pydantic_core import ErrorDetails
 
 from bench_image.contract.frozen import Frozen
-from trainbench.core.close_matches import did_you_mean
 from trainbench.core.verdicts import Level
 from trainbench.params.refusals import reason
 
-NOTIFY_ENV = "TRAINBENCH_NOTIFY"
 EXAMPLE = '[{"kind": "mail", "connection": "smtp_default", "to": ["oncall@example.org"]}]'
 Text = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")
@@ -81,45 +79,20 @@ Channel = Annotated[Mail | Slack | Webhook, Field(discriminator="kind")]
 KINDS: Mapping[str, type[Frozen]] = {"mail": Mail, "slack": Slack, "webhook": Webhook}
 
 
-class _Channels(Frozen):
-    channels: Annotated[tuple[Channel, ...], Field(max_length=20)]
-
-    @model_validator(mode="after")
-    def _each_once(self) -> _Channels:
-        names = [channel.name for channel in self.channels]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"{twice[0]} is there twice: leave one of them out")
-        return self
+def _each_once(channels: tuple[Channel, ...]) -> tuple[Channel, ...]:
+    names = [channel.name for channel in channels]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"{twice[0]} is there twice: leave one of them out")
+    return channels
 
 
-class ChannelError(ValueError):
-    """A channel is wrong. The message names the channel, what is wrong with it and what is allowed; `place`: its
-    position in the list and its field.
-    """
-
-    def __init__(self, problem: ErrorDetails) -> None:
-        loc = problem["loc"][1:]  # after "channels": position, kind, field
-        self.place = (*loc[:1], *loc[2:])
-        number = f"channel {int(loc[0]) + 1}: " if loc else ""
-        named = f"{'.'.join(map(str, loc[2:]))}: " if len(loc) > 2 else ""
-        message = reason(problem)
-        if problem["type"] == "extra_forbidden":
-            fields = KINDS[str(loc[1])].model_fields
-            message = f"no such field{did_you_mean(str(loc[-1]), fields)}: choose from {', '.join(fields)}"
-        super().__init__(f"{number}{named}{message}")
+Channels = Annotated[tuple[Channel, ...], Field(max_length=20), AfterValidator(_each_once)]
 
 
-def check_channels(listed: Any) -> tuple[Channel, ...]:
-    """Raises ChannelError."""
-    try:
-        return _Channels.model_validate({"channels": listed}).channels
-    except ValidationError as error:
-        raise ChannelError(error.errors(include_url=False)[0]) from None
-
-
-def parse_channels(text: str) -> tuple[Channel, ...]:
-    """Raises ValueError, which names the channel, what is wrong with it and what is allowed."""
-    try:
-        return check_channels(from_json(text or "[]"))
-    except ValueError as error:
-        raise ValueError(f"{NOTIFY_ENV}: {error}; give JSON such as {EXAMPLE}") from None
+def channel_fault(problem: ErrorDetails) -> str:
+    """ "channel 2: to.1: String should match ...", without the value: addresses are often tokens."""
+    _, *place = problem["loc"]
+    number, (kind, *field) = place[:1], place[1:] or [""]
+    fields = KINDS[str(kind)].model_fields if field else ()
+    parts = [f"channel {int(position) + 1}" for position in number] + [".".join(map(str, field))]
+    return ": ".join(filter(None, (*parts, reason(problem, fields))))

@@ -30,7 +30,7 @@ from trainbench.params.campaign_params import WORLD_SIZES
 from trainbench.params.refusals import close_choice, reason
 from trainbench.pods.local_pods import LocalImage
 from trainbench.pods.manifests import PodSettings
-from trainbench.settings.channels import NOTIFY_ENV, Channel, parse_channels
+from trainbench.settings.channels import EXAMPLE, Channels, channel_fault
 
 SECTION = "trainbench"
 ENV = f"AIRFLOW__{SECTION.upper()}__"
@@ -125,10 +125,11 @@ def _expanded(text: str) -> str:
 
 
 PREFIX = "TRAINBENCH_"
-CAMPAIGNS_ENV = f"{PREFIX}CAMPAIGNS"
+CAMPAIGNS_ENV, NOTIFY_ENV = f"{PREFIX}CAMPAIGNS", f"{PREFIX}NOTIFY"
 JSON_EXAMPLES = {
     "volumes": '[{"mount_path": "/data", "source": {"persistentVolumeClaim": {"claimName": "datasets"}}}]',
     "compile_cache": '{"persistentVolumeClaim": {"claimName": "kernels"}}',
+    "notify": EXAMPLE,
 }
 SUBDOMAIN_RULE = "lower-case letters, digits, '-' and '.', with a letter or digit at both ends"
 LABEL_RULE = "at most 63 lower-case letters, digits and '-', with a letter or digit at both ends"
@@ -288,7 +289,7 @@ class Settings(PodSettings, BaseSettings):
     prices: tuple[Path, ...] = Field(
         (), description="files with your own price tables, with commas; they override the shipped table"
     )
-    notify: tuple[Channel, ...] = Field(
+    notify: Channels = Field(
         (), description="JSON: mail, Slack or webhooks through Airflow's connections ([alerts.md](alerts.md))"
     )
     fresh_h: int = Field(
@@ -327,7 +328,7 @@ class Settings(PodSettings, BaseSettings):
             raise ValueError("give numbers of GPUs, for example 1,2,4")
         return tuple(sorted(set(map(int, sizes))))
 
-    @field_validator("volumes", "compile_cache", mode="before")
+    @field_validator(*JSON_EXAMPLES, mode="before")
     @classmethod
     def _parse_json(cls, value: Any) -> Any:
         return from_json(value) if isinstance(value, str) else value
@@ -357,11 +358,6 @@ class Settings(PodSettings, BaseSettings):
         if value is not None and not value.is_absolute():
             raise ValueError("give an absolute path: each part of Airflow has a working folder of its own")
         return value
-
-    @field_validator("notify", mode="before")
-    @classmethod
-    def _parse_channels(cls, value: Any) -> Any:
-        return parse_channels(value) if isinstance(value, str) else value
 
     @property
     def local_image(self) -> LocalImage:
@@ -456,8 +452,8 @@ def _sentence(problem: ErrorDetails, texts: Mapping[str, str], places: Mapping[s
     field = str(problem["loc"][0])
     name = PREFIX.lower() + field
     where, said = places.get(name, name.upper()), reason(problem)
-    if field == "notify":  # its message names the channel and its fault
-        return said.replace(NOTIFY_ENV, where)
+    if field == "notify":
+        return f"{where}: {channel_fault(problem)}; give JSON such as {EXAMPLE}"
     if field in JSON_EXAMPLES:
         place = "".join(f"{part}: " for part in problem["loc"][1:])
         said = f"{place}{said}; give JSON such as {JSON_EXAMPLES[field]}"

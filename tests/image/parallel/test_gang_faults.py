@@ -18,8 +18,7 @@ from bench_image.process.rank_report import read_reports
 from tests.builders.image_processes import ENDLESS, descendants, make_spec
 from tests.builders.network_nodes import Network, network, result_of, unavailable
 from tests.builders.warm_processes import WarmProcess
-from trainbench.judging.interconnect import link_findings, played
-from trainbench.judging.slow_rank import SLOW_RANK, slow_rank_findings
+from trainbench.judging.gangs import SLOW_RANK, link_findings, played, slow_rank_findings
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.nodes import Fleet, GpuNode
 from trainbench.planning.plan import make_plan

@@ -86,7 +86,7 @@ def test_a_command_runs_in_its_environment_beside_the_sampler(tmp_path: Path) ->
 
 @pytest.mark.parametrize(("nodes", "sampled_s", "joules"), [(1, 4.0, 15.625), (2, 4.0, 31.25), (1, 0.0, None)])
 def test_energy_is_the_mean_power_over_the_rate(nodes: int, sampled_s: float, joules: float | None) -> None:
-    """1,000 J in 4 s are 250 W; at 16 samples/s and 200 tokens/s that is 15.625 J a sample and 1.25 J a token. One of two
+    """1,000 J in 4 s are 250 W; at 16 samples/s and 200 tokens/s that is 15.625 J a sample, 1.25 J a token. One of two
     pods does half of them. Lines within a second leave no time that the energy is of.
     """
     spec = spec_of(["train"], {}, 60).changed(placement={"nodes": nodes}, identity={"peers": ("b",) * (nodes - 1)})
@@ -146,11 +146,17 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) 
     code = (
         "import os, signal, time\n"
         "if os.fork() == 0:\n    os.setsid(); signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "open(f'pid-{os.getpid()}', 'w').close()\nprint('waiting')\ntime.sleep(3600)"
+        "else: signal.signal(signal.SIGTERM, lambda *_: (print('a long traceback'), os._exit(1)))\n"
+        f"open(f'pid-{{os.getpid()}}', 'w').close()\nprint({STEP.format(7)!r})\ntime.sleep(3600)"
     )
     result = run(python(code), tmp_path, timeout_s=6)
     assert result.error is not None
-    assert (result.status, "timeout_s 6" in result.error.message) == (Status.TIMEOUT, True)
+    assert result.status is Status.TIMEOUT
+    first, *last_lines = result.error.message.splitlines()
+    assert first.endswith(
+        "after timeout_s 6 and was ended at step 7: raise it, or let it make fewer steps; last lines:"
+    )
+    assert set(last_lines) == {STEP.format(7)}  # not what it answered to our signal
     pids = [int(path.name.partition("-")[2]) for path in tmp_path.glob("pid-*")]
     assert len(pids) == 2
     assert not [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]

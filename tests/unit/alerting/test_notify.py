@@ -216,7 +216,7 @@ def test_many_notices_of_a_night_are_one_message_and_each_is_marked(history: His
     assert {(row.event, row.sent_at, row.num_tries) for row in rows} == {(Event.OPENED.value, on(1), 1)}
 
 
-def test_the_doctor_lists_unsent_notices(history: History, post: Post) -> None:
+def test_unsent_notices_are_listed_with_their_problem(history: History, post: Post) -> None:
     history.record(night(1, RATES, RED))
     post.broken[MAIL.name] = TimeoutError("no answer")
     tell(history, post, 1, MAIL, HOOK)

@@ -78,7 +78,7 @@ def test_a_cluster_that_is_not_there_is_one_line_and_1(home: Path) -> None:
     done = trainbench("doctor", "--kubeconfig", str(home / "none"))
     assert done.exit_code == 1
     assert "✗   cluster" in done.stdout
-    assert "Check KUBECONFIG or --kubeconfig, the network and the API server." in " ".join(done.stdout.split())
+    assert "Check --kubeconfig, KUBECONFIG or the Airflow connection, the network" in " ".join(done.stdout.split())
     assert done.stdout.endswith("Not ready: cluster.\n")
 
 

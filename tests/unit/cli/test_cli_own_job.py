@@ -15,6 +15,7 @@ from sqlalchemy import select
 
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import Status
+from tests.builders import make_cpu_result
 from tests.builders.commands import ROOT, document, trainbench, whole_document
 from trainbench.cli.app import ExitCode
 from trainbench.comparison.scaling import efficiencies
@@ -75,6 +76,35 @@ def test_a_command_runs_at_each_number_of_processes_of_this_machine(own_folder: 
     assert one is None
     assert two is not None
     assert (two.base_strategy, two.base_world_size, round(two.pct, 6)) == (Strategy.OWN, 1, 80.0)
+    rows = document(trainbench("compare", campaign.campaign_id, "--json"))["rows"]
+    assert [(row["label"], row["num_ranks"], row["batch_per_rank"], row["relative_rate"]) for row in rows] == [
+        ("train.py", 1, 8, 1.0), ("train.py", 2, 8, 1.6),
+    ]  # fmt: skip
+
+
+def test_what_a_command_reached_is_estimated_priced_published_and_reported_beside_our_own_work(
+    own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """80,000 samples at 800 samples/s take 100 s."""
+    monkeypatch.setenv("TRAINBENCH_STORE", str(own_folder / "store"))
+    run = document(trainbench("run", "--json", "--", sys.executable, "train.py"))["campaign_id"]
+    assert (
+        "80,000 samples of train.py, batch 8, own, on 1 process (CPU)"
+        in (estimated := trainbench("estimate", "--samples", "80000", run)).stdout
+    )
+    assert "take 1 min 40 s at 800.0 samples/s" in estimated.stdout
+    assert "in the largest process" in estimated.stdout
+    (row,) = document(trainbench("cost", "--all", "--json"))["works"]
+    assert row["work"] == "train.py, 8 samples a step, on 1 process"
+    assert "is a command of your own" in trainbench("export", run).stderr
+    exported = trainbench("export", run, "--with-names")
+    assert trainbench("import", exported.stdout.strip()).exit_code == ExitCode.OK
+    ours = make_cpu_result("node-1", 40.0)
+    open_store().write_results([ours])
+    joined = trainbench("report", "store/campaigns", "--output", "joined")
+    assert joined.exit_code == ExitCode.OK, joined.stderr
+    (report,) = (path.read_text() for path in own_folder.glob("joined/**/BENCHMARK_REPORT.md"))
+    assert report.startswith("# tiny and train.py ")
 
 
 def test_a_failed_command_shows_its_last_lines_and_the_campaign_its_id() -> None:

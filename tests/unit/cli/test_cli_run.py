@@ -112,6 +112,14 @@ def test_piped_the_first_line_comes_before_the_first_run_and_each_phase_is_named
     assert third.endswith(": warmup")
 
 
+def test_piped_a_line_says_what_still_runs_where_nothing_ends_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainbench.cli.run.REMIND_S", 0.01)
+    result = trainbench("run", "--nodes", "node-1")
+    assert re.search(r"^1/1 node-1 .*: after [\d.]+ m?s still in warmup step=1/5$", result.stderr, re.MULTILINE), (
+        result.stderr
+    )
+
+
 LARGE = ("sqlalchemy", "alembic", "numpy", "pandas", "matplotlib", "airflow", "kubernetes", "trainbench.pipeline")
 FIRST_LINE = f"""
 import os, sys

@@ -125,7 +125,7 @@ def test_every_command_writes_its_document_twice_with_a_history(home: Path) -> N
         campaign_id = whole_document(trainbench("run", "--nodes", "node-1,node-2", "--json"))["data"]["campaign_id"]
     run_id = open_store().read_campaign(campaign_id).results[0].spec.identity.run_id
     exported = whole_document(trainbench("export", campaign_id, "--run", run_id, "--output", "out", "--json"))
-    file = next(name for name in exported["data"]["files"] if name.endswith(".json"))
+    file = exported["data"]["file"]
     (home / "pod.log").write_text("\n".join(result_lines(Path(file).read_text())))
     (home / "vms.csv").write_text("provider,instance,gpu\n")
     arguments: dict[str, list[str]] = {

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from markdown_it import MarkdownIt
 
-from trainbench.core.markdown import bullets, escape, section, table
+from trainbench.core.markdown import bullets, escape, folded, table
 from trainbench.core.tables import Table, text_columns, text_row
 
 HOSTILE = (
@@ -49,12 +49,11 @@ def test_rows_link_only_where_there_is_an_address() -> None:
     ]
 
 
-def test_a_long_table_is_closed_under_its_heading() -> None:
+def test_a_closed_table_stands_under_its_title() -> None:
     content = Table(columns=text_columns("run"), rows=(text_row("r1"), text_row("r2")), title="Runs")
-    html = MarkdownIt("gfm-like", {"linkify": False}).render(section(content, most=1))
+    html = MarkdownIt("gfm-like", {"linkify": False}).render(folded(content))
 
-    assert html.index("<h2>Runs</h2>") < html.index("<details><summary>2 rows</summary>") < html.index("<td>r1</td>")
-    assert "<details>" not in section(content, most=2)
+    assert html.index("<details><summary>Runs</summary>") < html.index("<td>r1</td>") < html.index("</details>")
 
 
 def test_bullets() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders.paid_runs import NOVEMBER, OCTOBER, paid_run
-from trainbench.cost.monthly_cost import by_month, by_node, run_table, spend
+from trainbench.cost.monthly_cost import by_month, run_table, spend
 
 
 def test_known_costs_are_summed_and_unknown_ones_named() -> None:
@@ -30,16 +30,6 @@ def test_nothing_known_is_null_and_never_zero() -> None:
     assert actual.unknown == ("1 run on CPU, or a GPU that the run never reported: no price",)
 
 
-def test_a_gang_is_paid_by_all_of_its_nodes_evenly() -> None:
-    """Two GPUs for six minutes are 0.2 GPU-hours, $0.12: $0.06 a node; node-1 also ran alone for $0.06."""
-    gang = paid_run(num_gpus=2, nodes=("node-1", "node-2"))
-    actual = {line.what: (line.num_runs, line.usd, line.gpu_hours) for line in by_node(run_table([gang, paid_run()]))}
-
-    assert actual["node-1"] == (2, pytest.approx(0.12), pytest.approx(0.2))
-    assert actual["node-2"] == (1, pytest.approx(0.06), pytest.approx(0.1))
-    assert list(actual) == ["node-1", "node-2"]  # dearest first
-
-
 def test_each_month_by_dag_empty_months_included() -> None:
     runs = [
         paid_run(started_at=OCTOBER), paid_run(started_at=NOVEMBER), paid_run(num_gpus=4, suite="strategy_scaling"),
@@ -56,8 +46,9 @@ def test_each_month_by_dag_empty_months_included() -> None:
 def test_of_costs_that_are_not_known_the_longer_use_comes_first() -> None:
     """Two hours and one without a price, after what has one; of equals by name."""
     runs = [
-        paid_run(usd_per_gpu_hour=None, nodes=("a",), gpu_hours=1.0),
-        paid_run(usd_per_gpu_hour=None, nodes=("b",), gpu_hours=2.0),
-        paid_run(nodes=("d",)), paid_run(nodes=("c",)),
+        paid_run(usd_per_gpu_hour=None, suite="a", gpu_hours=1.0),
+        paid_run(usd_per_gpu_hour=None, suite="b", gpu_hours=2.0),
+        paid_run(suite="d"), paid_run(suite="c"),
     ]  # fmt: skip
-    assert [line.what for line in by_node(run_table(runs))] == ["c", "d", "b", "a"]
+    (november,) = by_month(run_table(runs), ["2026-11"])
+    assert [line.what for line in november.by_dag] == ["c", "d", "b", "a"]

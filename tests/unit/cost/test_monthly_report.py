@@ -91,14 +91,6 @@ def test_unknown_prices_are_never_free() -> None:
     assert missing == "Not included: 1 run on NVIDIA A10: no price."
 
 
-def test_the_same_work_on_two_kinds_of_gpu_is_compared() -> None:
-    """$0.60 at 1.46 is $0.1142 per 1K, $10 at 9.6 is $0.2894: 253 % of the cheaper."""
-    (works,) = [
-        t for t in spend_tables(report([paid_run(), paid_run(9.6, 10.0, **H100)])) if "the work costs" in t.title
-    ]
-    assert [row.texts[-1] for row in works.rows] == ["100 %", "253 %"]
-
-
 def test_hostile_names_are_shown_and_not_run() -> None:
     evil = {"nodes": ("<script>alert(1)</script>|\n# x",), "work": "=cmd|'/c calc'!A0", "suite": "[x](javascript:1)"}
     made = report_files(report([paid_run(**evil)]), ())
@@ -108,16 +100,17 @@ def test_hostile_names_are_shown_and_not_run() -> None:
 
 
 def test_many_runs_make_a_page_that_can_be_read() -> None:
+    works = [{"work": f"work {i:03}", "fingerprint": f"{i:012}"} for i in range(1000)]
     runs = [
-        paid_run(1.46 + i % 7 / 1000, nodes=(f"node-{i % 1000}",), started_at=NOVEMBER + timedelta(minutes=i))
+        paid_run(1.46 + i % 7 / 1000, started_at=NOVEMBER + timedelta(minutes=i), **works[i % 1000])
         for i in range(20_000)
     ]
     actual = report(runs)
     by_title = {table.title: table for table in spend_tables(actual)}
 
     assert actual.spend[-1].total.num_runs == 20_000
-    assert len(by_title["Each node in 2026-11"].rows) == MAX_ROWS
-    assert "The first 100 of 1,000 rows" in by_title["Each node in 2026-11"].notes[1]
+    assert len(by_title["What the work costs in 2026-11"].rows) == MAX_ROWS
+    assert "The first 100 of 1,000 rows" in by_title["What the work costs in 2026-11"].notes[-1]
     assert len(report_files(actual, ())["cost_report.html"]) < 100_000
 
 
@@ -129,29 +122,24 @@ def test_it_is_written_into_the_store_and_replaced(tmp_path: Any) -> None:
     assert set(addresses) == {"COST_REPORT.md", "cost_report.html", "costs.json"}
     folder = tmp_path / "cost" / "by-hand-2026-11"
     assert {path.name for path in folder.iterdir()} == set(addresses)
-    assert SpendReport.model_validate_json((folder / "costs.json").read_text()).nodes
+    assert SpendReport.model_validate_json((folder / "costs.json").read_text()).works
     assert json.loads((folder / "costs.json").read_text())["month"] == "2026-11"
     assert store.campaign_ids() == ()
 
 
-@pytest.mark.parametrize(
-    ("form", "sentence"),
-    [
-        ({"provider": "Nobody"}, "The price table has no on-demand price of Nobody for NVIDIA A10."),
-        ({"price_basis": "spot", "provider": "OCI"}, "The price table has no spot price of OCI for NVIDIA A10."),
-    ],
-)
-def test_requested_prices_that_are_missing_are_reported(form: dict[str, Any], sentence: str) -> None:
-    assert sentence in report([paid_run()], **form).summary
+def test_a_gpu_without_any_price_is_named() -> None:
+    told = report([paid_run(gpu_name="NVIDIA B300"), paid_run()]).summary
+    assert "The price table has no price for NVIDIA B300." in told
 
 
-def test_a_spot_price_is_called_one_and_says_what_it_takes_for_granted() -> None:
-    """$2.40 / 2 GPUs, a fifth of it wasted: $1.50; 0.1 GPU-hours are $0.15."""
-    made = report([paid_run()], price_basis="spot", spot_useful_share=0.8)
-    (table,) = [table for table in spend_tables(made) if table.title == "What if: other prices"]
-    assert [row.texts[1:5] for row in table.rows] == [("Dear x, here", "spot", "2026-11-01", "$1.50")]
-    assert table.rows[0].texts[-1] == "$0.150"
-    assert "Spot: 80 % of the paid hours count as useful." in table.notes
+def test_each_kind_of_price_is_a_row_with_its_basis() -> None:
+    """$1.20 and $8 / 2 GPUs on demand, $2.40 / 2 GPUs spot; 0.1 GPU-hours."""
+    (table,) = [table for table in spend_tables(report([paid_run()])) if table.title == "What if: other prices"]
+    assert [(*row.texts[1:5], row.texts[-1]) for row in table.rows] == [
+        ("Cheap x, here", "on-demand", "2026-11-01", "$1.20", "$0.120"),
+        ("Dear x, here", "spot", "2026-11-01", "$1.20", "$0.120"),
+        ("Dear x, here", "on-demand", "2026-11-01", "$4.00", "$0.400"),
+    ]
 
 
 def test_a_work_that_did_not_run_this_month_hides_no_other() -> None:

@@ -11,8 +11,7 @@ import pytest
 from tests.builders import make_cpu_result, make_failed, make_result, spoilt
 from tests.builders.commands import document as document_of
 from tests.builders.commands import trainbench, write
-from tests.conftest import GOLDEN_DIR
-from tests.unit.exchange.test_foreign_files import OLD, changed
+from tests.unit.exchange.test_foreign_files import BENCH_FILE, OLD, changed
 from tests.unit.reporting.test_html import Page
 from trainbench.results.artefacts import open_store
 
@@ -177,8 +176,7 @@ def test_bench_files_of_both_programs_in_one_folder(home: Path) -> None:
     write_bench(home / "results" / "bench_H100_8gpu_1.json", OLD)
     slower = changed(OLD, "summary.avg_throughput_samples_per_s", 50_000.0)
     write_bench(home / "results" / "bench_H200_8gpu_2.json", changed(slower, "metadata.gpu_name", "NVIDIA H200"))
-    ours = (GOLDEN_DIR / "bench-encoder-decoder.json").read_text()
-    (home / "results" / "bench_X_2gpu_3.json").write_text(ours)
+    (home / "results" / "bench_X_2gpu_3.json").write_bytes(BENCH_FILE.read_bytes())
 
     h100, h200, own = rows("results", "--cost", "3.00", "5.50", "8.00")
     assert (h100["usd_per_epoch"], h100["peak_memory_gb"]) == (pytest.approx(0.20), 4.2)

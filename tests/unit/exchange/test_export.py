@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from bench_image.contract.work import DiskData
 from tests.builders import make_cpu_result, make_failed, make_result
 from tests.builders.commands import document as document_of
 from tests.builders.commands import trainbench
-from tests.conftest import GOLDEN_DIR, Golden
-from tests.unit.exchange.test_foreign_files import OLD, changed
-from trainbench.exchange.export import ExportError, anonymised, file_name, imported_result, markdown, published
+from tests.conftest import GOLDEN_DIR
+from tests.unit.exchange.test_foreign_files import BENCH_FILE, OLD, changed
+from trainbench.exchange.export import ExportError, anonymised, file_name, imported_result, published
 from trainbench.exchange.result_files import ForeignFileError
 from trainbench.results.artefacts import open_store
 
@@ -47,24 +48,21 @@ def named() -> RunResult:
     return made.model_copy(update={"missing": made.missing | {"cost": f"asked by {NODE}, GPU-{NODE}-0"}})
 
 
-def test_the_published_text(golden: Golden, home: Path) -> None:
+def test_a_published_result_is_the_whole_result_without_names(home: Path) -> None:
     (home / "result.json").write_text(make_result().model_dump_json())
     done = trainbench("export", "result.json", "--output", "out", "--json")
     assert done.exit_code == 0, done.stderr
-    json_file, md_file = map(Path, document_of(done)["files"])
-    assert json_file.name == "nvidia-h200-x1-mistral-7b-qlora-8x512-2026-11-21.json"
-    golden("published.md", md_file.read_text())
-    assert parse_result(json_file.read_bytes()) == anonymised(published(make_result()))
+    file = Path(document_of(done)["file"])
+    assert file.name == "nvidia-h200-x1-mistral-7b-qlora-8x512-2026-11-21.json"
+    assert parse_result(file.read_bytes()) == anonymised(published(make_result()))
 
 
 def test_no_name_goes_out(home: Path) -> None:
     (home / "result.json").write_text(named().model_dump_json())
     trainbench("export", "result.json", "--output", "out")
-    texts = [path.read_text() for path in (home / "out").iterdir()]
-    assert len(texts) == 2
-    for text in texts:
-        for secret in ("secret", "corp", "10.1.2.3", "trainbench-gpu", "GPU-", "registry.example"):
-            assert secret not in text, secret
+    (text,) = (path.read_text() for path in (home / "out").iterdir())
+    for secret in ("secret", "corp", "10.1.2.3", "trainbench-gpu", "GPU-", "registry.example"):
+        assert secret not in text, secret
 
 
 def test_names_stay_when_that_is_wanted(home: Path) -> None:
@@ -96,7 +94,6 @@ def test_a_price_is_not_published() -> None:
 
 def test_a_cpu_run_is_named_as_one() -> None:
     assert file_name(make_cpu_result()).startswith("cpu-x0-")
-    assert " on the CPU\n" in markdown(make_cpu_result(), "cpu.json", with_names=True)
 
 
 @pytest.mark.parametrize(
@@ -124,20 +121,15 @@ def test_of_several_runs_one_must_be_chosen(home: Path) -> None:
     assert "has no run 'nine'" in trainbench("export", "campaign-1", "--run", "nine").stderr
 
 
-def test_an_encoder_decoder_run_in_its_own_format(home: Path) -> None:
-    result = json.loads((GOLDEN_DIR / "bench-encoder-decoder.json").read_bytes())["result"]
-    (home / "result.json").write_text(json.dumps(result))
-    done = trainbench("export", "result.json", "--bench", "--output", "out")
+def test_an_encoder_decoder_run_is_exported_as_its_bench_file(home: Path) -> None:
+    """Its windows stay epochs: 2 and 1 s, 1.5 s in the mean."""
+    shutil.copy(BENCH_FILE, home)
+    done = trainbench("export", BENCH_FILE.name, "--output", "out")
     assert done.exit_code == 0, done.stderr
     (file,) = (home / "out").iterdir()
-    assert file.name == "bench_A100-SXM4-80GB_2gpu_20261121T020000Z.json"
-    assert json.loads(file.read_text())["hardware"]["hostname"] == "left-out"
-    assert trainbench("compare", str(file)).exit_code == 0
-
-    (home / "other.json").write_text(make_result().model_dump_json())
-    done = trainbench("export", "other.json", "--bench")
-    assert done.exit_code == 2
-    assert "the bench_ format is the encoder-decoder's own" in done.stderr
+    assert file.name == BENCH_FILE.name
+    (row,) = document_of(trainbench("compare", str(file), "--json"))["rows"]
+    assert (row["name"], row["epoch_s"]) == (BENCH_FILE.stem, 1.5)
 
 
 # --- import -----------------------------------------------------------------------------------------------------------
@@ -200,7 +192,7 @@ def test_a_result_of_another_program_is_not_imported() -> None:
 def test_the_template_for_a_published_result_names_the_command_that_makes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The Markdown file has the fields that the template promises and the hardware reference requires."""
+    """The file has what the template promises and the hardware reference requires."""
     monkeypatch.chdir(tmp_path)
     template = (GOLDEN_DIR.parents[1] / ".github" / "ISSUE_TEMPLATE" / "benchmark-result.md").read_text()
     command = "trainbench export CAMPAIGN --run RUN_ID --output to-publish"
@@ -211,7 +203,15 @@ def test_the_template_for_a_published_result_names_the_command_that_makes_it(
     done = trainbench(*(words.get(word, word) for word in command.split()[1:]), "--store", "store")
 
     assert done.exit_code == 0, done.stderr
-    assert sorted(path.suffix for path in Path("to-publish").iterdir()) == [".json", ".md"]
-    (page,) = Path("to-publish").glob("*.md")
-    required = ("GPU", "memory of a GPU", "model", "recipe", "batch", "sequence length", "tokens/s", "memory GB")
-    assert [name for name in (*required, "CUDA", "torch") if f"| {name}" not in page.read_text()] == []
+    (file,) = Path("to-publish").iterdir()
+    published = json.loads(file.read_text())
+    gpu, work = published["context"]["gpus"][0], published["spec"]["work"]
+    assert (gpu["name"], gpu["memory_total_bytes"], published["context"]["cuda"]) == ("NVIDIA H200", 150e9, "13.0")
+    assert (work["model"], work["recipe"], work["micro_batch_size"], work["seq_length"]) == (
+        "mistral-7b",
+        "qlora",
+        8,
+        512,
+    )
+    assert (published["performance"]["tokens_per_second"], published["memory"]["peak_during_training"]) == (4864, 7.1)
+    assert (published["parameters"]["total"], published["context"]["libraries"]["torch"]) == (7261655040, "2.13.0")

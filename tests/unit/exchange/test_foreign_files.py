@@ -1,19 +1,19 @@
-"""bench_*.json: our own format back and forth, the older program's, and files that are neither."""
+"""bench_*.json: our own, the older program's, and files that are neither."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench_image.contract.frozen import ContractError
-from bench_image.contract.parse import parse_result
-from bench_image.contract.seq2seq_file import bench_name
-from tests.builders import make_failed, make_result
-from tests.conftest import GOLDEN_DIR
-from trainbench.exchange.export import ExportError, bench_file_content
-from trainbench.exchange.result_files import BenchFile, Content, ForeignFileError, parse_file
+from bench_image.contract.result import RunResult
+from trainbench.exchange.result_files import Content, ForeignFileError, parse_file, row_of_runs
+
+KEPT = Path(__file__).resolve().parents[2] / "kept" / "0.1.0" / "bench"
+BENCH_FILE = KEPT / "bench_A100-SXM4-80GB_2gpu_20261121T020000Z.json"
 
 OLD: dict[str, Any] = {
     "metadata": {
@@ -38,7 +38,7 @@ OLD: dict[str, Any] = {
 
 
 def own() -> dict[str, Any]:
-    document: dict[str, Any] = json.loads((GOLDEN_DIR / "bench-encoder-decoder.json").read_bytes())
+    document: dict[str, Any] = json.loads(BENCH_FILE.read_bytes())
     return document
 
 
@@ -56,52 +56,16 @@ def changed(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     return copy
 
 
-def test_our_own_file_holds_a_whole_result_whose_windows_are_epochs() -> None:
+def test_a_bench_file_is_a_result_whose_windows_are_epochs() -> None:
     """Two epochs of 64 and 128 samples/s took 2 and 1 s: 1.5 s in the mean, and half of the range over the median is
-    100 x 32 / 96 %.
+    100 x 32 / 96 %. 0.1.0 wrote the result into a file of its own.
     """
-    file = parse(own())
-    assert isinstance(file, BenchFile)
-    row = file.row("bench", "bench.json")
+    result = parse(own())
+    assert isinstance(result, RunResult)
+    assert parse_file(result.model_dump_json(indent=1).encode()) == result
+    row = row_of_runs("bench", [("bench.json", result)])
     assert (row.num_ranks, row.epoch_s, row.apart_from) == (2, 1.5, "half of the range of 2 epochs")
     assert row.apart_pct == pytest.approx(100 / 3)
-
-
-def test_a_result_becomes_the_file_that_its_own_program_wrote() -> None:
-    """Every key of the program's file is there. What a result does not hold is null, and the file says why: each
-    epoch's mean loss and loader wait. Epochs are the result's windows.
-    """
-    before = own()
-    result = parse_result(json.dumps(before["result"]))
-    after = json.loads(json.dumps(bench_file_content(result)))
-
-    assert set(after) == {*before, "not_known"}
-    for part in ("hardware", "software", "configuration", "summary"):
-        assert set(after[part]) == set(before[part])
-    assert after["hardware"] == before["hardware"]
-    assert after["software"] == before["software"]
-    assert set(after["epochs"][0]) == set(before["epochs"][0])
-    assert after["summary"]["startup_s"] == before["summary"]["startup_s"] == 29.0
-    assert (after["epochs"][0]["mean_loss"], after["not_known"]["epochs.mean_loss"]) == (
-        None,
-        "a result sums the losses and the loader's waits of all epochs up",
-    )
-    assert parse(after) == BenchFile(result)
-    assert bench_name(result) == "bench_A100-SXM4-80GB_2gpu_20261121T020000Z"
-
-
-def test_only_runs_of_the_encoder_decoder_that_ended_well_have_a_file() -> None:
-    with pytest.raises(ExportError, match=r"is of mistral-7b: the bench_ format is the encoder-decoder's own"):
-        bench_file_content(make_result())
-    failed = make_failed(
-        model="encoder-decoder",
-        recipe="full",
-        dimensions=own()["result"]["spec"]["work"]["dimensions"],
-        precision="fp16",
-        optimizer="adamw_torch",
-    )
-    with pytest.raises(ExportError, match="ended as oom"):
-        bench_file_content(failed)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from bench_image.contract.spec import Drill
 from tests.builders import make_result
 from tests.builders.nights import ENDED_AT, night
 from tests.builders.recorded_nights import make_night, stored
-from tests.builders.verdicts import make_comparison, make_finding, make_group, make_node
+from tests.builders.verdicts import make_finding, make_group, make_node
 from trainbench.core.verdicts import NO_FIGURE, Against, Finding, Level, Metric, State, Why
 from trainbench.history.history import History
 from trainbench.history.notices import (
@@ -24,7 +24,6 @@ from trainbench.history.notices import (
     REMOVED,
     WELL_AGAIN,
     Notice,
-    largest_deviation,
 )
 from trainbench.history.tables import notices
 
@@ -122,14 +121,20 @@ def test_what_a_notice_says(history: History) -> None:
     assert (notice.opened_at, notice.level) == (ENDED_AT, Level.ERROR)
 
 
-def test_of_several_deviations_the_one_beyond_its_limit_is_told() -> None:
-    peers, past = make_comparison(9.7, 10.0), make_comparison(9.7, 9.9, Against.PAST)
-    heat = make_comparison(90.0, 60.0, metric=Metric.TEMPERATURE_C)
-    assert largest_deviation([peers, past, heat], Why.BEHIND) == past
-    assert largest_deviation([peers, past, heat], Why.HOT) == heat
-    assert largest_deviation([peers, past, heat], Why.FAILED) is None
-    assert largest_deviation([make_comparison(10.3, 10.0)], Why.BEHIND) is None
-    assert largest_deviation([peers], Why.UNSTEADY) is None
+def test_all_that_opened_a_notice_has_to_be_over(history: History) -> None:
+    """-10 % against peers and past: where the peers have become as slow, it is not well again."""
+    for day, (peers, past) in enumerate([(10.0, 10.0), (9.0, 10.0), (9.0, 10.0), (9.0, 9.4), (9.0, 9.4)], start=1):
+        node = make_node("node-1", 9.0, peers=peers, past=past, why=Why.SLOW if day == 1 else Why.BEHIND)
+        history.record(night(day, {"node-1": 9.0}, {"node-1": node.why}, reference=peers,
+                             expected={"node-1": {"past": past}}))  # fmt: skip
+        assert bool(history.open_notices()) is (day < 5)
+
+
+def test_a_faster_one_of_two_is_no_better_before_it_is_nearer(history: History) -> None:
+    """Two that differ: +8 % of its peer, then +7 % and +3 %."""
+    for day, rate in enumerate([10.8, 10.8, 10.7, 10.3, 10.3], start=1):
+        history.record(night(day, {"node-1": rate}, {"node-1": Why.PAIR}))
+        assert bool(history.open_notices()) is (1 < day < 5)
 
 
 @pytest.mark.both_databases

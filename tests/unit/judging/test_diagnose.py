@@ -26,7 +26,6 @@ from trainbench.core.verdicts import (
 )
 from trainbench.figure_catalogue.run_figures import TEMPERATURE_MEAN_C
 from trainbench.judging.diagnose import diagnose, difference_findings
-from trainbench.judging.node_findings import finding_of
 from trainbench.planning.nodes import GpuNode
 
 GOOD = [make_result(f"node-{i}") for i in (1, 2, 3)]
@@ -50,8 +49,10 @@ def judged(run: RunResult, others: list[RunResult]) -> NodeVerdict:
             comparisons.append(make_comparison(own, statistics.median(peers), metric=metric))
     why = next((REASONS[c.metric] for c in comparisons if c.is_off), Why.WELL)
     confirmed = Confirmation.CONFIRMED if why is Why.SLOW else Confirmation.NOT_NEEDED
-    node = make_node(run.spec.identity.node, why=why, confirmation=confirmed, is_drill=run.spec.drill is not None)
-    return node.model_copy(update={"comparisons": tuple(comparisons)})
+    is_drill = run.spec.drill is not None
+    return make_node(
+        run.spec.identity.node, why=why, confirmation=confirmed, is_drill=is_drill, comparisons=tuple(comparisons)
+    )
 
 
 def figure(run: RunResult, metric: Metric) -> float | None:
@@ -108,9 +109,9 @@ def test_a_link_should_be_what_the_poorest_gpu_supports() -> None:
         ({"pcie": (4, 16)}, "pcie_degraded", "narrower or slower"),
         ({"pcie": (4, 16), "h2d_gb_per_s": 54.5}, "pcie_degraded", "copies from the host are 2 % slower"),
         ({"h2d_gb_per_s": 27.7}, "slow_host_to_device", "50 % slower"),
-        ({"ecc_uncorrected": 3}, "ecc_errors", "memory has faults"),
-        ({"remapped_rows": 2}, "ecc_errors", "memory has faults"),
-        ({"num_other_processes": 1}, "other_processes", "1 other process on GPU 0"),
+        ({"events": {"rows_remapped_in_run": 2}}, "rows_remapped", "2 rows replaced: the GPU's memory wears"),
+        ({"events": {"xids": {"13": 1}}}, "xid", "Xid 13, 1 time: an exception in the GPU's units"),
+        ({"num_other_processes": 1}, "shared_gpu", "1 other process on GPU 0"),
         ({"driver": "570.10"}, "versions_differ", "driver differs from its peers"),
         ({"vbios": "old"}, "versions_differ", "VBIOS differs"),
         ({"libraries": {"torch": "2.11.0"}}, "versions_differ", "torch differs"),
@@ -124,7 +125,7 @@ def test_the_likely_cause_is_named(evidence: dict[str, Any], category: str, caus
     assert (finding.category, finding.subject, finding.level) == (category, "node-4", Level.ERROR)
     assert cause.lower() in finding.explanation.lower()
     assert finding.measured.startswith("samples/s −15.8 %")
-    assert (finding.why, finding.summary) == (Why.SLOW, f"is slow: {TRAITS[Why.SLOW].meaning}")
+    assert (finding.why, finding.summary) == (Why.SLOW, "is slow: samples/s −15.8 % against the median of 3 peers")
     assert [c.metric for c in finding.evidence] == [Metric.SAMPLES_PER_SECOND]
     assert finding.resolution
 
@@ -138,7 +139,8 @@ def test_a_node_that_is_behind_its_past_only_has_no_share_of_a_deviation_from_it
     past = make_comparison(9.5, 9.6, Against.PAST)
     ahead = make_comparison(9.5, 9.4)
     run = make_result("node-4", 9.5, sm_clock_mhz=1632.0)
-    (finding,) = diagnosed(*GOOD, run, why=Why.BEHIND, state=State.LOOK, comparisons=(ahead, past))
+    compared = {"comparisons": (ahead, past), "decided_by": (Metric.SAMPLES_PER_SECOND, Against.PAST)}
+    (finding,) = diagnosed(*GOOD, run, why=Why.BEHIND, state=State.LOOK, **compared)
     assert finding.cause == "The SM clock is 15.0 % below its peers'"
 
 
@@ -194,10 +196,10 @@ def test_a_clock_that_explains_the_deviation_beats_a_link_that_may() -> None:
 def test_what_may_be_the_cause_comes_before_what_explains_a_part_only() -> None:
     """The clock's 4.2 % (1840 of 1920 MHz) is less than half of 15.8 %."""
     finding = slow(sm_clock_mhz=1840.0, num_other_processes=2)
-    assert finding.category == "other_processes"
+    assert finding.category == "shared_gpu"
     assert "(also: the SM clock is 4.2 % below its peers')" in finding.explanation
     clues = [(clue.category, clue.explains_pct) for clue in finding.clues]
-    assert clues == [("other_processes", None), ("low_clock", pytest.approx(4.17, abs=0.01))]
+    assert clues == [("shared_gpu", None), ("low_clock", pytest.approx(4.17, abs=0.01))]
     (alone,) = [slow(sm_clock_mhz=1840.0)]
     assert alone.category == "low_clock"
     assert alone.explanation.endswith("which explains up to 4.2 of the 15.8 %; the rest is not explained")
@@ -549,7 +551,7 @@ def test_of_two_works_the_finding_on_the_one_that_is_asked_for_comes_first() -> 
     findings = tuple(make_finding("node-1", group_id=work) for work in ("ddp", "single"))
     campaign = campaigns.judged(node, findings=findings)
     (state,) = campaign.node_states
-    assert [finding_of(campaign, state, work).group_id for work in ("ddp", "single", "zero3")] == [
+    assert [campaign.finding_of(state, work).group_id for work in ("ddp", "single", "zero3")] == [
         "ddp",
         "single",
         "ddp",

@@ -14,7 +14,6 @@ from tests.builders import make_cpu_result, make_failed, make_result
 from tests.unit.published import levels as published
 from tests.unit.published.measured import run
 from trainbench.core.verdicts import Level, LevelSource
-from trainbench.judging.gpu_runs import by_gpu
 from trainbench.judging.levels import (
     NO_LEVELS,
     KnownLevel,
@@ -28,6 +27,7 @@ from trainbench.judging.levels import (
     unread_levels,
     work_of,
 )
+from trainbench.judging.node_runs import by_gpu
 
 AA = "aa-h200-2026-11-22"
 AS_OF = date(2026, 11, 23)

@@ -34,8 +34,8 @@ from trainbench.pages.reads.notices import open_notices
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import Overview
 from trainbench.pages.render.links import Links
-from trainbench.pages.render.listings import glossary_tables, states_table, tone_of
-from trainbench.reporting import verdict_text
+from trainbench.pages.render.listings import states_table, tone_of
+from trainbench.reporting import glossary, verdict_text
 from trainbench.reporting.html import report_html
 from trainbench.reporting.report import benchmark_report
 from trainbench.reporting.terminal import verdict_table
@@ -95,7 +95,7 @@ def ended(day: int) -> datetime:
 
 def test_every_reason_is_in_the_table_in_the_docs_and_in_the_glossary(golden: Golden) -> None:
     assert set(EFFECTS) == set(TRAITS) == set(Why)
-    assert len(glossary_tables()[0].rows) == len(Why)
+    assert len(glossary.tables()[0].rows) == len(Why)
     page = ROOT / "docs" / "states.md"
     golden(page.name, with_table(page.read_text()), folder=page.parent)
 

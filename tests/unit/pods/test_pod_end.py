@@ -140,6 +140,13 @@ CASES = {
     "silent": Case(ended(0, "Completed"), EndKind.NO_RESULT, "exit code 0 and left no result"),
     "gone": Case(None, EndKind.VANISHED, "deleted before its result could be read"),
     "not found": Case(None, EndKind.VANISHED, "deleted before its result could be read", 404, READY),
+    "preempted and gone": Case(
+        None, EndKind.PREEMPTED, "had to leave its node: by another pod",
+        events=(("Scheduled", "Successfully assigned"), ("Preempted", "by another pod")),
+    ),
+    "evicted and gone": Case(
+        None, EndKind.EVICTED, "had to leave its node: TaintMan", events=(("TaintManagerEviction", ""),)
+    ),
     "quota": Case(
         None, EndKind.QUOTA, "the namespace's quota refused the pod, the node is not at fault: exceeded quota: fence",
         403, words=QUOTA,
@@ -201,8 +208,8 @@ def test_only_what_a_new_pod_may_cure_is_infrastructure_and_a_deadline_is_a_time
     timed_out = {name for name, case in CASES.items() if case.end.status is Status.TIMEOUT}
 
     assert cured == {
-        "preempted", "evicted", "node says no", "never ran", "gone", "not found", "no answer", "still running",
-        "token expired", "on its way out",
+        "preempted", "preempted and gone", "evicted", "evicted and gone", "node says no", "never ran", "gone",
+        "not found", "no answer", "still running", "token expired", "on its way out",
     }  # fmt: skip
     assert timed_out == {"deadline"}
 

@@ -16,7 +16,6 @@ from trainbench.prices.price_tables import (
     given_price,
     load_prices,
     price_for,
-    price_spread,
     read_prices,
     stale_price_findings,
     usable_prices,
@@ -198,19 +197,6 @@ def test_of_rows_that_fit_those_that_name_the_gpu_best_are_exact() -> None:
     own = sxm.model_copy(update={"own": True})
     assert exact_prices("NVIDIA H100 PCIe", (sxm, pcie, own)) == (own, pcie)
     assert exact_prices("NVIDIA H100 80GB HBM3", (sxm, pcie)) == (sxm,)
-
-
-def test_how_far_the_prices_of_a_gpu_lie_apart() -> None:
-    """$8 for eight GPUs are $1.00 each, the cheapest; one alone costs $2.50 or $3.00, the dearest."""
-    offers = (("Two", 1, 2.5), ("Three", 1, 3.0), ("Many", 8, 8.0))
-    names = ("provider", "gpus_per_instance", "on_demand_usd_per_hour")
-    rows = [TABLE[0].model_copy(update={"gpu": "X1"} | dict(zip(names, offer, strict=True))) for offer in offers]
-    result = price_spread("NVIDIA X1", rows)
-    assert result is not None
-    assert (result.num_prices, result.low_usd_per_gpu_hour, result.high_usd_per_gpu_hour) == (3, 1.0, 3.0)
-    assert (result.low_offer[:5], result.high_offer[:6]) == ("Many ", "Three ")
-    assert price_spread("X1", rows) == result
-    assert price_spread("NVIDIA X1", rows[:1]) is None
 
 
 @pytest.mark.parametrize("field", ["provider", "instance", "gpu", "region", "source"])

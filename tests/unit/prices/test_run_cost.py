@@ -10,7 +10,7 @@ from tests.builders import make_cpu_result, make_failed, make_result
 from trainbench.core.number_checks import QuantityError
 from trainbench.prices.price_tables import Price, given_price, price_for
 from trainbench.prices.quote import savings_pct, usd_per_1m_tokens, usd_per_1000_samples, work_hours
-from trainbench.prices.run_cost import campaign_cost, price_run, with_cost
+from trainbench.prices.run_cost import price_run, with_cost
 
 H200 = Price(
     provider="OCI",
@@ -118,12 +118,3 @@ class TestWithCost:
         for result in (make_cpu_result(), make_failed()):
             priced = with_cost(result, price_run(result, price))
             assert parse_result(priced.model_dump_json()) == priced
-
-
-def test_a_campaign_adds_what_is_known_and_counts_what_is_not() -> None:
-    """Two runs of 72 s at $10 = $0.40; one without a price."""
-    result = make_result(total_s=72.0)
-    outcome = campaign_cost([price_run(result, H200), price_run(result, H200), price_run(result, None)])
-    assert (outcome.usd, outcome.num_runs, outcome.num_unknown) == (0.4, 3, 1)
-    assert outcome.gpu_hours == pytest.approx(0.06)
-    assert campaign_cost([]).usd is None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bench_image.contract.gpu_specs import data_sheet
 from bench_image.contract.result_sections import share_field
 from tests.unit.published.measured import document, row, run
-from trainbench.judging.probe_bands import BANDS, KINDS
+from trainbench.judging.gpu_checks import BANDS, KINDS
 
 PROBES = "probes-h200-2026-11-23"
 

@@ -17,6 +17,7 @@ from tests.unit.published.measured import (
     GRAPHS,
     SECOND,
     THIRD,
+    TWO_GPUS,
     communication_pct,
     document,
     each,
@@ -58,11 +59,19 @@ def ratio_by_turns(machine: int) -> float:
 
 
 def gangs_in_short() -> Iterator[str]:
-    alone = sum(tokens_per_s(f"{GRAPHS}/one-gpu-1-gpus-{turn}") for turn in (1, 2)) / 2
-    for strategy in ("ddp", "fsdp"):
-        gang = sum(tokens_per_s(f"{GRAPHS}/{strategy}-2-gpus-{turn}") for turn in (1, 2)) / 2
-        job = f"tier A 1 x 2048, accumulation 4, {strategy}"
-        yield row(job, "2", f"{gang:,.0f}", f"{100 * gang / (2 * alone):.1f} %")
+    jobs = {
+        "tier A, full, 1 x 2048, accumulation 4": "tier-a-full",
+        "Mistral-7B, full, 4 x 2048": "mistral-7b-full",
+        "Mistral-7B, LoRA 4 x 2048": "mistral-7b-lora",
+        "Mistral-7B, QLoRA 4 x 2048": "mistral-7b-qlora",
+    }
+    for job, name in jobs.items():
+        alone = tokens_per_s(f"{TWO_GPUS}/{name}-single")
+        cells = [f"{alone:,.0f}"]
+        for gang in (f"{TWO_GPUS}/{name}-ddp", f"{TWO_GPUS}/{name}-fsdp"):
+            rate = tokens_per_s(gang)
+            cells += [f"{rate:,.0f}", f"{100 * rate / (2 * alone):.1f} %", f"{exposed_pct(gang):.1f} %"]
+        yield row(job, *cells)
     full = f"{SECOND}/results/{ON_FOUR['full 8 x 2048']}"
     yield f"on four GPUs makes {tokens_per_s(full):,.0f} tokens/s, {mfu_pct(full):.1f} % MFU"
 

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from bench_image.contract.spec import Drill
 from tests.builders import campaigns, spoilt
-from trainbench.reporting.cost_report import cost_report, example_table, nodes_table, sample_prices, summary
+from trainbench.reporting.cost_report import cost_report, nodes_table, summary, work_table
 from trainbench.results.campaign import Campaign
 
 
@@ -32,8 +33,7 @@ def test_a_node_check_costs_all_its_runs() -> None:
 def test_ten_thousand_samples() -> None:
     """1.46 samples/s at $0.60/h: 6,849 s = 1 h 54 min and 10 x $0.11416 = $1.14, as the reference guide says."""
     campaign = campaigns.make_campaign([campaigns.a10("node-1", 1.46)])
-    assert example_table(campaign).rows[0].texts[1:] == ("1", "1 h 54 min", "$1.14")
-    assert sample_prices(campaign) == ("$0.114 per 1K samples, $0.223 per 1M tokens (median of 1 run).",)
+    assert work_table(campaign).rows[0].texts[1:] == ("1", "1", "$0.114", "$0.223", "1 h 54 min", "$1.14")
 
 
 def test_a_diagnosis_has_the_savings_of_its_configurations() -> None:
@@ -41,7 +41,10 @@ def test_a_diagnosis_has_the_savings_of_its_configurations() -> None:
 
 
 def test_drills_do_not_enter_the_price_of_a_sample() -> None:
-    assert "(median of 6 runs)" in sample_prices(campaigns.cpu_drill())[0]
+    """The second node ran ten times as slowly on purpose."""
+    slowed = campaigns.a10("node-2", 0.146, drill=Drill(slowdown_pct=90))
+    (row,) = work_table(campaigns.make_campaign([campaigns.a10("node-1", 1.46), slowed])).rows
+    assert row.texts[2:4] == ("1", "$0.114")
 
 
 def test_a_missing_price_is_reported_and_never_zero() -> None:
@@ -53,12 +56,11 @@ def test_a_missing_price_is_reported_and_never_zero() -> None:
     assert "$0" not in text
 
 
-def test_many_groups_are_summarised_by_the_two_ends() -> None:
+def test_a_gang_s_sample_is_paid_on_all_of_its_gpus() -> None:
     """LoRA zero2 on two GPUs: 15,400 tokens/s are 7.52 samples/s, 2 x $0.60 / (7.52 x 3600) x 1000 = $0.0443."""
-    (line,) = sample_prices(campaigns.strategies())
-    assert line.startswith("Per 1K samples: from $0.0443 (tier-a lora, zero2 on 2 GPUs, ")
-    assert "to $0.145 (tier-a full, fsdp on 4 GPUs, " in line
-    assert line.endswith("over 19 groups; COST_REPORT.md has each.")
+    rows = work_table(campaigns.strategies()).rows
+    (zero2,) = [row.texts for row in rows if row.texts[0].startswith("tier-a lora, zero2 on 2 GPUs, ")]
+    assert (len(rows), zero2[1:4]) == (19, ("2", "1", "$0.0443"))
 
 
 def test_a_failed_run_does_not_enter_the_price_of_a_sample() -> None:
@@ -66,9 +68,8 @@ def test_a_failed_run_does_not_enter_the_price_of_a_sample() -> None:
     took 29 + 240 / 1.46 = 193.4 s and 55 s.
     """
     runs = [campaigns.a10("node-1", 1.46), spoilt(campaigns.a10("node-2", 14.6))]
-    assert sample_prices(campaigns.make_campaign(runs)) == (
-        "$0.114 per 1K samples, $0.223 per 1M tokens (median of 1 run).",
-    )
+    (row,) = work_table(campaigns.make_campaign(runs)).rows
+    assert row.texts[2:4] == ("1", "$0.114")
     assert summary(campaigns.make_campaign(runs)) == "This campaign cost $0.0414: 2 runs, 0.0690 GPU-hours."
 
 

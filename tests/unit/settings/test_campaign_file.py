@@ -36,7 +36,7 @@ GOOD_VALUES = {
     "node_labels": "pool=h100",
     "rounds": 2,
     "strategies": ["independent", "ddp"],
-    "command": "torchrun --nproc-per-node {gpus} train.py",
+    "command": "torchrun --nproc-per-node '{gpus}' train.py",
     "job_environment": ["A=1"],
 }
 
@@ -68,9 +68,9 @@ def test_a_file_says_parameters_schedule_and_channels(path: Path) -> None:
     ("old", "new", "sentence"),
     [
         ("suite: node_c", "suite: node_k", ", line 1: suite is 'node_konsistency' (did you mean 'node_consistency'?):"),
-        ("node_labels:", "node_label:", ", line 4: node_label is not a field of a campaign file (did you mean 'node_l"),
+        ("node_labels:", "node_label:", ", line 4: node_label: no such field (did you mean 'node_labels'?): choose"),
         ("rounds: 2", "rounds: 99", ", line 6: rounds is 99: Input should be less than or equal to 20"),
-        ("rounds: 2", "round: 2", ", line 6: round is not a parameter of node_consistency (did you mean 'rounds'?)"),
+        ("rounds: 2", "round: 2", ", line 6: round (did you mean 'rounds'?) is not a parameter of node_con"),
         ("rounds: 2", "world_sizes: [1]", ", line 6: world_sizes is not a parameter of node_consistency"),
         ("rounds: 2", "rounds: 2\n  rounds: 3", ", line 7: the key 'rounds' stands twice"),
         ("rounds: 2", "nodes: [a]", ", line 6: nodes is not a parameter here: write it at the top of the file"),
@@ -84,14 +84,14 @@ def test_a_file_says_parameters_schedule_and_channels(path: Path) -> None:
         ('"0 2 * * *"', "0 2 * *", ", line 3: schedule is '0 2 * *': give a cron"),
         ('"0 2 * * *"', "off", ", line 3: schedule is False: give a cron"),
         ('"0 2 * * *"', "*/5 * * * *", ", line 3: while scanning an alias"),
-        ("The H100s", "[H100]", ", line 2: description is ['H100']: give a text"),
+        ("The H100s", "[H100]", ", line 2: description is ['H100']: Input should be a valid string"),
         ("kind: slack", "kind: slak", ", line 9: channel 1: Input tag 'slak' found using 'kind' does not match any of"),
         ("    connection", "    conection", ", line 9: channel 1: connection: Field required"),
         ("slack_gpu", "x\n    to: a", ", line 11: channel 1: to: no such field: choose from connection,"),
-        ("  command", "  comand", ", line 12: comand is not a field of job (did you mean 'command'?): choose"),
+        ("  command", "  comand", ", line 12: comand: no such field (did you mean 'command'?): choose from command,"),
         ("command: torchrun", "version: torchrun", ", line 11: job has no command"),
         ("{gpus}", "{gpu}", ", line 12: command is 'torchrun --nproc-per-node {gpu} train.py': {gpu} is not"),
-        ("{A: 1}", "{A: true}", ", line 13: A is True: put the text into quotation marks"),
+        ("{A: 1}", "{A: true}", ", line 13: environment is {'A': True}: A is True: put the text into quotation marks"),
         ("{A: 1}", "[A=1]", ", line 13: environment is ['A=1']: give a mapping"),
         ("suite: node_consistency", "suite: config_diagnosis", ", line 11: config_diagnosis has no job of your own"),
     ],
@@ -177,7 +177,4 @@ def test_the_schema_takes_what_the_reader_takes_and_marks_a_wrong_field(path: Pa
     validator = Draft202012Validator(json.loads((DOCS / "schemas" / "campaign.json").read_text()))
     assert list(validator.iter_errors(yaml.safe_load(GOOD))) == []
     wrong = GOOD.replace("rounds: 2", "round: 2").replace("kind: slack", "kind: slak")
-    assert {".".join(map(str, error.path)) for error in validator.iter_errors(yaml.safe_load(wrong))} == {
-        "parameters",
-        "channels.0",
-    }
+    assert {error.path[0] for error in validator.iter_errors(yaml.safe_load(wrong))} == {"parameters", "channels"}

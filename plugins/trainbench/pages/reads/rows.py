@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -10,6 +9,7 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 from trainbench.core.baselines import Baseline
+from trainbench.core.formats import count
 from trainbench.core.states import FleetSummary, NodeState, fleet_summary, word
 from trainbench.core.verdicts import State, Why
 from trainbench.figure_catalogue.figure import Figure
@@ -182,23 +182,31 @@ class NodePage:
 class StrategyRow(StoredRow):
     """Medians over the campaigns of each campaign's median. Rows of one `work_key` and GPU did equal work. `noise_pct`:
     half of the range of tokens/s over its campaigns, or over the runs of the only one; of a single run what equal nodes
-    may differ by.
+    may differ by. Rows are ranked as the entries of a campaign are.
     """
 
     @property
     def is_measured_here(self) -> bool:
-        return self.tokens_per_second is not None and not self.is_imported
+        return bool(self.tokens_per_second) and not self.is_imported
 
     @property
     def on_cpu(self) -> bool:
         """Whether no run reported a GPU: `world_size` counts processes then."""
         return self.gpu_name is None
 
-    def is_level_with(self, other: StrategyRow) -> bool:
-        """Whether their tokens/s differ by no more than the noise of both."""
-        one, two = self.tokens_per_second, other.tokens_per_second
-        noise_pct = math.hypot(self.noise_pct, other.noise_pct)
-        return bool(one and two) and 100 * abs(one - two) / max(one, two) <= noise_pct
+    by_cpu_time = on_cpu
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.tokens_per_second or 0.0
+
+    @property
+    def samples_per_s(self) -> float:
+        return self.samples_per_second or 0.0
+
+    @property
+    def name(self) -> str:
+        return f"{self.strategy} on {count(self.world_size, 'process' if self.on_cpu else 'GPU')}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

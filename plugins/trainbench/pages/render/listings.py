@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import cast
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import GpuTelemetry
+from trainbench.comparison.entries import Entry, level_with, places
+from trainbench.comparison.scaling import ScalingPoint, comparable_points
 from trainbench.core.csv_cells import lines
-from trainbench.core.formats import NA, count, figure, listing, percent, sentence, signed, usd
+from trainbench.core.formats import NA, figure, listing, percent, signed
+from trainbench.core.grouping import grouped
 from trainbench.core.states import STATE_WORDS, TRAITS, NodeState, word
 from trainbench.core.tables import (
     Cell,
     Column,
-    Content,
     Table,
     Tone,
     integer,
@@ -39,35 +41,10 @@ from trainbench.pages.reads.rows import (
     StrategyRow,
 )
 from trainbench.pages.render.links import Links
-from trainbench.reporting.glossary import FIGURES
-from trainbench.results.setups import setup_of, versions
+from trainbench.reporting.recommendations import Recommendation, cheapest_and_fastest
+from trainbench.reporting.run_tables import facts, settings
 
-
-def glossary_tables() -> tuple[Table, ...]:
-    return (
-        make_table(
-            TRAITS.items(),
-            (
-                text("state", lambda row: STATE_WORDS[row[1].state]),
-                text("reason", lambda row: word(NodeState("", row[1].state, row[0])).partition(": ")[2]),
-                text("meaning", lambda row: _said(row[1].meaning), is_long=True),
-                text("next step", lambda row: _said(row[1].next_step), is_long=True),
-            ),
-            name="states",
-            title="States of a node and their reasons, the worst first",
-        ),
-        make_table(FIGURES, text_columns("name", "meaning", long="meaning"), name="figures", title="Figures"),
-    )
-
-
-def _said(phrase: str) -> str:
-    return sentence(phrase[:1].upper() + phrase[1:]).replace("`", "")
-
-
-SECTIONS = (
-    ("Measured", figures.PERFORMANCE), ("Probes of the GPU before the loop", figures.PROBES),
-    ("GPU and host", figures.TELEMETRY), ("Start-up, beside the measured time", figures.STARTUP),
-)  # fmt: skip
+SECTIONS = (figures.PERFORMANCE, figures.PROBES, figures.TELEMETRY, figures.STARTUP)
 
 
 def run_figures(result: RunResult) -> tuple[Table, ...]:
@@ -75,24 +52,16 @@ def run_figures(result: RunResult) -> tuple[Table, ...]:
         value = figure.value(result)
         return f"{NA}: {reason(result, figure.field)}" if value is None else figure.write(value)
 
-    spec = result.spec.model_dump(mode="json", exclude_none=True)
-    system = {"operating system": result.context.os} if result.context and result.context.os else {}
-    setup = {"node": result.spec.identity.node, **system, **versions(setup_of(result.context))}
-    return (
-        *((gpu_table(result),) if len(result.telemetry.gpus) > 1 else ()),
-        *(
-            _pairs(title, ((each.label, told(each)) for each in figures.of_section(section)))
-            for title, section in SECTIONS
-        ),
-        _pairs("Setup", setup.items()),
-        _pairs("Settings of the run", _settings(spec)),
-    )
+    of_sections = {title: ((each.label, told(each)) for each in figures.of_section(title)) for title in SECTIONS}
+    setup = {"node": result.spec.identity.node, **facts(result.context)}
+    pairs = of_sections | {"Software and hardware": setup.items(), "Settings of the run": settings(result.spec)}
+    return (*((gpu_table(result),) if len(result.telemetry.gpus) > 1 else ()), *map(_pairs, pairs, pairs.values()))
 
 
 def stored_figures(run: RunRow) -> Table:
     """What the history keeps of a run whose file has expired."""
     known = ((each.label, each.write(value)) for each in figures.STORED if (value := run.figure(each)) is not None)
-    return _pairs("Measured", known)
+    return _pairs(figures.PERFORMANCE, known)
 
 
 def gpu_table(result: RunResult) -> Table:
@@ -127,16 +96,9 @@ def _only_gpu(result: RunResult) -> GpuTelemetry:
 
 
 def _pairs(title: str, pairs: Iterable[tuple[str, str]]) -> Table:
-    return make_table(pairs, text_columns("what", "value", long="value"), name=title.split()[0].lower(), title=title)
-
-
-def _settings(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Each setting by itself, without those that are empty."""
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from _settings(value)
-        elif value not in ([], None):
-            yield name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    """The first of them, which has a name, is shown; the others are closed."""
+    name = "measured" if title == figures.PERFORMANCE else ""
+    return make_table(pairs, text_columns("what", "value", long="value"), name=name, title=title)
 
 
 WHEN = "when (UTC)"
@@ -252,9 +214,6 @@ def signed_degrees(value: float | None) -> str:
     return NA if value is None else signed(value, " °C", 0)
 
 
-NOISY = "too noisy to rank"
-
-
 def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", title: str = "Strategies") -> Table:
     """Strategies of one work, the fastest first; bars compare tokens/s. Processes without a price have no cost."""
     on_cpu = bool(rows) and rows[0].on_cpu
@@ -263,17 +222,9 @@ def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", titl
         tone = Tone.BAD if row.num_failed else Tone.PLAIN
         return Cell(text=f"{row.num_failed:,}", value=row.num_failed, tone=tone)
 
-    def place(row: StrategyRow) -> Content:
-        beside = [each for each in rows if each.is_measured_here and each.world_size == row.world_size]
-        if row not in beside or len(beside) == 1:
-            return "alone" if row in beside else None
-        is_level = any(row.is_level_with(each) for each in beside if each is not row)
-        return NOISY if is_level else beside.index(row) + 1  # the fastest first
-
-    prices = (
-        figures.USD_PER_1000_SAMPLES.own("$ per 1K samples"),
-        figures.USD_PER_1M_TOKENS.own("$ per 1M tokens"),
-    )
+    of_sizes = grouped((row.world_size, cast("Entry", row)) for row in rows if row.is_measured_here)
+    place = {id(row): told for of in of_sizes.values() for row, told in zip(of, places(of), strict=True)}
+    prices = (figures.USD_PER_1000_SAMPLES.own(), figures.USD_PER_1M_TOKENS.own())
     has_cost = not on_cpu or any(row.figure(figures.USD_PER_1M_TOKENS) is not None for row in rows)
     return make_table(
         rows,
@@ -284,9 +235,9 @@ def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", titl
             figures.TOKENS_PER_SECOND.own(has_bar=True),
             figures.PEAK_MEMORY_GB.own(),
             figures.MFU_PCT.own(),
-            figures.SCALING_EFFICIENCY_PCT.own("efficiency"),
+            figures.SCALING_EFFICIENCY_PCT.own(),
             *(prices if has_cost else ()),
-            PLACE.column(place, write=lambda number: str(number or "")),
+            PLACE.column(lambda row: place.get(id(row), "")),
             integer("campaigns", lambda row: row.num_campaigns),
             integer("runs", lambda row: row.num_runs),
             integer("failed", failed),
@@ -298,34 +249,24 @@ def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", titl
 
 
 def answer(rows: Sequence[StrategyRow]) -> str | None:
-    """A sentence on the fastest and the cheapest rows of one work; None for fewer than two measured here."""
-    ours = (row for row in rows if not row.is_imported)
-    measured = [(rate, row) for row in ours if (rate := row.figure(figures.TOKENS_PER_SECOND))]
-    if len(measured) < 2:
+    """What a report would choose of one campaign, told of the rows of one work; None for fewer than two measured here.
+    No advice: other sizes may have run on other machines.
+    """
+    points = comparable_points(
+        [
+            # A row has all that a choice asks of an entry.
+            ScalingPoint(entry=cast("Entry", row), usd_per_gpu_hour=row.usd_per_gpu_hour, startup_s=None)
+            for row in rows
+            if row.is_measured_here
+        ]
+    )
+    if len(points) < 2:
         return None
-    _, fastest = max(measured, key=lambda pair: pair[0])
-    level = [row for _, row in measured if row is not fastest and row.is_level_with(fastest)]
-    names = listing(f"{row.strategy} on {_size(row)}" for row in level)
-    doubt = f" Too noisy to rank: {names} {'is' if len(level) == 1 else 'are'} within the noise of it." if level else ""
-    priced = [(cost, row) for _, row in measured if (cost := row.figure(figures.USD_PER_1M_TOKENS)) is not None]
-    if len(priced) < len(measured):
-        return f"Fastest: {_choice(fastest)}.{doubt}"
-    _, cheapest = min(priced, key=lambda pair: pair[0])
-    if cheapest is fastest:
-        return f"Fastest and cheapest: {_choice(fastest)}.{doubt}"
-    return f"Cheapest: {_choice(cheapest)}. Fastest: {_choice(fastest)}.{doubt}"
-
-
-def _choice(row: StrategyRow) -> str:
-    """ "ddp on 4 GPUs, 324,382 tokens/s at $0.0343 per 1M tokens"."""
-    cost = row.figure(figures.USD_PER_1M_TOKENS)
-    at = "" if cost is None else f" at {usd(cost)} per 1M tokens"
-    of = " of CPU time" if row.on_cpu else ""
-    return f"{row.strategy} on {_size(row)}, {figure(row.figure(figures.TOKENS_PER_SECOND))} tokens/s{of}{at}"
-
-
-def _size(row: StrategyRow) -> str:
-    return count(row.world_size, "process" if row.on_cpu else "GPU")
+    best = Recommendation("", *cheapest_and_fastest(points))
+    level = level_with(best.fastest.entry, [point.entry for point in points])
+    names = listing(each.name for each in level)
+    doubt = f" Too noisy to rank: {names} {'is' if len(level) == 1 else 'are'} within the noise." if level else ""
+    return f"Best measured: {best.text}.{doubt}"
 
 
 def strategies_csv(rows: Sequence[StrategyRow]) -> str:

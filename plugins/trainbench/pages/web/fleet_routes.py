@@ -27,6 +27,7 @@ from trainbench.pages.render.links import links
 from trainbench.pages.render.page import respond
 from trainbench.pages.web.asked import DAYS, Asked, csv_of, csv_pieces, stored_result
 from trainbench.pages.web.notice_routes import may_change
+from trainbench.reporting.glossary import tables as glossary_tables
 from trainbench.settings.environment import read_settings
 
 router = APIRouter(route_class=OwnRoute)
@@ -40,7 +41,7 @@ MAX_CLOSED_SHOWN = 50
 
 @router.get("/glossary")
 def glossary(request: Request) -> Response:
-    return respond(request, "glossary.html.j2", tables=listings.glossary_tables())
+    return respond(request, "glossary.html.j2", tables=glossary_tables())
 
 
 @router.get("/")

@@ -50,7 +50,7 @@ def test_the_time_does_not_hide_what_is_wrong_now_but_other_filters_narrow_it(pa
 @pytest.mark.both_databases
 def test_a_short_list_of_closed_notices_counts_all_of_them(history: History) -> None:
     rates = {f"node-{i}": 10.0 for i in range(3)}
-    history.record(night(1, rates, dict.fromkeys(rates, Why.SLOW)))
+    history.record(night(1, dict.fromkeys(rates, 9.0), dict.fromkeys(rates, Why.SLOW)))
     for day in (2, 3):
         history.record(night(day, rates))
     actual = Pages(history.engine, {SEEN}).read(closed_notices, ALL, 2)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from tests.builders.notices import make_notice
 from trainbench.core.verdicts import Why
-from trainbench.figure_catalogue.run_figures import STORED, TOKENS_PER_SECOND, USD_PER_1M_TOKENS
+from trainbench.figure_catalogue.run_figures import SAMPLES_PER_SECOND, STORED, TOKENS_PER_SECOND, USD_PER_GPU_HOUR
 from trainbench.pages.reads.rows import StrategyRow
 from trainbench.pages.render.listings import answer, changes, strategies_table
 
@@ -15,11 +15,15 @@ def row(
     strategy: str,
     world_size: int,
     tokens_per_s: float | None,
-    usd: float | None = None,
+    usd_per_gpu_hour: float | None = None,
     noise_pct: float | None = 0.1,
 ) -> StrategyRow:
-    unknown: dict[str, float | None] = dict.fromkeys((figure.name for figure in STORED), None)
-    figures = unknown | {TOKENS_PER_SECOND.name: tokens_per_s, USD_PER_1M_TOKENS.name: usd}
+    figures: dict[str, float | None] = dict.fromkeys((figure.name for figure in STORED), None)
+    figures |= {
+        TOKENS_PER_SECOND.name: tokens_per_s,
+        SAMPLES_PER_SECOND.name: tokens_per_s and tokens_per_s / 2048,
+        USD_PER_GPU_HOUR.name: usd_per_gpu_hour,
+    }
     return StrategyRow(
         work_key="a", gpu_name="NVIDIA H200", model="tier-a", recipe="full", preset="tuned", micro_batch_size=1,
         seq_length=2048, strategy=strategy, world_size=world_size, num_campaigns=1, num_runs=1,
@@ -27,32 +31,27 @@ def row(
     )  # fmt: skip
 
 
-def test_cheapest_and_fastest_are_named_with_their_size_and_cost() -> None:
-    rows = [row("single", 1, 74_945.0, 0.0371), row("ddp", 4, 280_000.0, 0.0397)]
+def test_the_best_are_those_that_a_report_would_choose() -> None:
+    """At $10 per GPU-hour: 10 / (74,945 x 3600) x 1e6 = $0.0371, and 40 / (280,000 x 3600) x 1e6 = $0.0397."""
+    rows = [row("single", 1, 74_945.0, 10.0), row("ddp", 4, 280_000.0, 10.0)]
     assert answer(rows) == (
-        "Cheapest: single on 1 GPU, 74,945 tokens/s at $0.0371 per 1M tokens. "
-        "Fastest: ddp on 4 GPUs, 280,000 tokens/s at $0.0397 per 1M tokens."
+        "Best measured: single on 1 GPU for the least cost ($0.0371 per 1M tokens) or ddp on 4 GPUs for the least time "
+        "($0.0397 per 1M tokens)."
     )
-
-
-def test_one_that_is_both_is_named_once() -> None:
-    rows = [row("single", 1, 74_945.0, 0.0371), row("ddp", 4, 324_382.0, 0.0343)]
-    assert answer(rows) == "Fastest and cheapest: ddp on 4 GPUs, 324,382 tokens/s at $0.0343 per 1M tokens."
-
-
-def test_without_all_prices_only_the_fastest_is_named() -> None:
-    assert answer([row("ddp", 2, 10.0, 0.5), row("fsdp", 2, 20.0)]) == "Fastest: fsdp on 2 GPUs, 20.00 tokens/s."
 
 
 def test_a_difference_within_the_noise_of_both_is_no_rank() -> None:
-    """1 % apart with 0.8 % of noise each: sqrt(0.8^2 + 0.8^2) = 1.13 %. fsdp is 10 % behind."""
+    """1 % apart with 0.8 % of noise each: sqrt(0.8^2 + 0.8^2) = 1.13 %. fsdp is 10 % behind. 2 GPUs x 1e6 / (100 x
+    3600) = 5.56 GPU-hours.
+    """
     rows = [row("ddp", 2, 100.0, None, 0.8), row("zero2", 2, 99.0, None, 0.8), row("fsdp", 2, 90.0, None, 0.8)]
     assert answer(rows) == (
-        "Fastest: ddp on 2 GPUs, 100.0 tokens/s. Too noisy to rank: zero2 on 2 GPUs is within the noise of it."
+        "Best measured: ddp on 2 GPUs: 5.56 GPU-hours per 1M tokens. Too noisy to rank: zero2 on 2 GPUs is within the "
+        "noise."
     )
     table = strategies_table(rows)
     at = table.names.index("place")
-    assert [each.texts[at] for each in table.rows] == ["too noisy to rank", "too noisy to rank", "3"]
+    assert [each.texts[at] for each in table.rows] == ["too noisy", "too noisy", "3 of 3"]
 
 
 def test_what_others_measured_has_no_place() -> None:
@@ -63,7 +62,7 @@ def test_what_others_measured_has_no_place() -> None:
 
 
 def test_one_measured_row_compares_nothing() -> None:
-    assert answer([row("ddp", 2, 10.0, 0.5), row("fsdp", 2, None)]) is None
+    assert answer([row("ddp", 2, 10.0, 10.0), row("fsdp", 2, None)]) is None
     assert answer([]) is None
 
 
@@ -71,12 +70,12 @@ def test_without_a_gpu_processes_are_named_and_no_cost_is_shown() -> None:
     rows = [row("single", 1, 640.0), row("ddp", 2, 1152.0)]
     for each in rows:
         each.gpu_name = None
-    assert answer(rows) == "Fastest: ddp on 2 processes, 1,152 tokens/s of CPU time."
+    assert answer(rows) == "Best measured: ddp on 2 processes: 1,152 tokens/s of CPU time."
     names = [column.name for column in strategies_table(rows).columns]
     assert "processes" in names
-    assert not any("GPU" in name or "$" in name for name in names)
+    assert not any("GPU" in name or "1M tokens" in name for name in names)
     of_gpus = [column.name for column in strategies_table([row("ddp", 2, 10.0)]).columns]
-    assert {"GPUs", "$ per 1M tokens"} <= set(of_gpus)
+    assert {"GPUs", "per 1M tokens"} <= set(of_gpus)
 
 
 def test_what_is_new_is_what_opened_or_ended_within_a_day_without_drills() -> None:
