@@ -82,7 +82,7 @@ def _of_another_run(result: RunResult) -> Iterator[str]:
     for name, parts in (("context.gpus", gpus), ("telemetry.gpus", result.telemetry.gpus), ("ranks", result.ranks)):
         if len(parts) > num_gpus:
             yield f"{name} has {len(parts)}, of a run that was planned with {num_gpus}"
-    nodes = (spec.identity.node, *spec.identity.peers)
+    nodes = spec.identity.nodes
     if result.context and result.context.node not in nodes:
         yield f"context.node is {result.context.node!r:.100}, but the run was planned for {', '.join(nodes):.200}"
     if uneven := [rank.rank for rank in result.ranks if len(rank.own_steps_s) != len(rank.step_waits_s)]:

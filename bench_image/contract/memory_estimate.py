@@ -119,7 +119,7 @@ def keeps_unpacked(spec: RunSpec, gpu_memory_bytes: int | None) -> bool:
 def _need(spec: RunSpec, gpu_memory_bytes: int | None, *, keeps: bool, checkpointed: int = 0) -> MemoryNeed:
     """`checkpointed`: the number of layers, the first ones, that keep their inputs only where not all do."""
     shape = spec.work.shape
-    trainable = num_lora_parameters(shape, spec.work.lora) if spec.work.lora else num_parameters(shape)
+    trainable = _num_trained(spec)
     micro_batch = 1 if spec.work.micro_batch_size == AUTO else spec.work.micro_batch_size
     tokens = micro_batch * tokens_per_sample(shape, spec.work.seq_length)
 
@@ -183,6 +183,16 @@ def _weights_per_gpu(spec: RunSpec, shape: ModelShape, gpu_memory_bytes: int | N
     layer = whole * num_linear(shape) / num_parameters(shape) / shape.num_layers
     ends = 2 * shape.vocab_size * shape.hidden_size * _width(spec)  # embedding and head are gathered as one unit
     return round(shard + ends + 2 * layer)  # the layer that is computed, and the next one
+
+
+def all_gradients_bytes(spec: RunSpec) -> int:
+    """Bytes of the gradients of all trained parameters, which `ddp` sums over all ranks in each step."""
+    return _num_trained(spec) * _trainable_width(spec)
+
+
+def _num_trained(spec: RunSpec) -> int:
+    shape, lora = spec.work.shape, spec.work.lora
+    return num_lora_parameters(shape, lora) if lora else num_parameters(shape)
 
 
 def _gradients_per_gpu(spec: RunSpec, trainable: int) -> tuple[int, int]:

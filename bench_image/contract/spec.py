@@ -41,6 +41,11 @@ class Identity(Frozen):
     )
     round: int = Field(1, ge=1, le=100, description="which pass over the nodes: rounds are minutes apart")
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """All of them, in the order of their ranks."""
+        return (self.node, *self.peers)
+
 
 class Placement(Part):
     """How many GPUs do the work, and how they share it."""

@@ -129,7 +129,7 @@ def _child(spec: RunSpec, job: OwnJob, environ: Mapping[str, str]) -> Child:
     rank, address, port = meeting(placement.nodes, environ).values()
     arguments = job.arguments(
         gpus=placement.gpus_per_node,
-        node=(spec.identity.node, *spec.identity.peers)[int(rank)],
+        node=spec.identity.nodes[int(rank)],
         nodes=placement.nodes,
         node_rank=rank,
         master_addr=address,

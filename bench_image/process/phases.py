@@ -73,7 +73,7 @@ def run(spec: RunSpec, journal: Journal) -> RunError | None:
 
 
 def rank_names(spec: RunSpec) -> list[str]:
-    nodes, each = (spec.identity.node, *spec.identity.peers), spec.placement.gpus_per_node
+    nodes, each = spec.identity.nodes, spec.placement.gpus_per_node
     return [f"rank {rank} ({nodes[rank // each]})" for rank in range(spec.placement.world_size)]
 
 

@@ -15,10 +15,8 @@ from tests.builders import make_spec
 from trainbench import __version__
 from trainbench.cluster.kubernetes_api import NEEDED
 from trainbench.cluster.node_marks import NEEDED_TO_MARK
-from trainbench.pods.gangs import PORT
-from trainbench.pods.manifests import RENDEZVOUS, USER_ID, PodSettings, installation_labels, manifests
+from trainbench.pods.manifests import PORT, RENDEZVOUS, PodSettings, installation_labels, manifests
 from trainbench.settings.environment import Launcher, read_settings
-from try_bench_image import container_arguments
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKER = ROOT / "docker"
@@ -345,14 +343,3 @@ def is_in_context(source: str) -> bool:
     rules = (ROOT / ".dockerignore").read_text().splitlines()
     allowed = [rule[1:] for rule in rules if rule.startswith("!")]
     return "*" in rules and any(Path(source).match(rule) or Path(source).is_relative_to(rule) for rule in allowed)
-
-
-def test_the_trial_container_is_as_restricted_as_the_pod(tmp_path: Path) -> None:
-    (pod,) = manifests(make_spec(), PodSettings())
-    arguments = container_arguments(pod, tmp_path)
-
-    for wanted in ("--read-only", "--cap-drop=ALL", f"--user={USER_ID}:{USER_ID}", "--network=none", "--shm-size=8g"):
-        assert wanted in arguments
-    assert f"--volume={tmp_path}/scratch/tmp:/tmp:rw" in arguments
-    assert f"--env=TRAINBENCH_POD={pod['metadata']['name']}" in arguments
-    assert arguments[-4:] == ["--entrypoint=python", PodSettings().image, "-m", "bench_image"]

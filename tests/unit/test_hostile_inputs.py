@@ -11,6 +11,7 @@ import random
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, redirect_stderr
+from datetime import date
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -212,7 +213,9 @@ def readers(folder: Path) -> Mapping[str, Reader]:
         ),
         "price table": Reader(price, _file(folder / "prices.toml", read_prices), (PriceError,)),
         "price catalogue": Reader(
-            offers, _file(folder / "offers.csv", lambda path: import_prices(path, "x", None, None)), (PriceError,)
+            offers,
+            _file(folder / "offers.csv", lambda path: import_prices(path, "x", date(2026, 11, 20), "x")),
+            (PriceError,),
         ),
         "levels": Reader(levels, lambda raw: parse_levels(raw.decode(errors="replace"), "levels"), (LevelsError,)),
         "pod template": Reader(template, _file(folder / "template.yaml", read_template), (PodTemplateError,)),

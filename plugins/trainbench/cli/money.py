@@ -125,7 +125,7 @@ def prices(
     """Show the price table: yours (TRAINBENCH_PRICES) first, then the built-in one. `import` reads a catalogue."""
     if context.invoked_subcommand:
         return None
-    from trainbench.cost.job_estimates import price_row, prices_table
+    from trainbench.cost.job_estimates import prices_table
     from trainbench.prices.price_tables import load_prices, name_parts
 
     chosen = [
@@ -133,9 +133,7 @@ def prices(
         for price in load_prices(base.read_settings().prices)
         if name_parts(gpu or "") <= name_parts(price.gpu) and (provider or "").lower() in price.provider.lower()
     ]
-    today = _today()
-    rows = [price_row(price, today) for price in chosen]
-    base.answer({"currency": "USD", "prices": rows}, prices_table(chosen, today))
+    base.answer({"prices": chosen}, prices_table(chosen, _today()))
     if not chosen:
         base.print_error("no price fits: add your own table by TRAINBENCH_PRICES")
     return ExitCode.OK if chosen else ExitCode.USAGE
@@ -143,15 +141,10 @@ def prices(
 
 @prices_app.command("import")
 def import_(
-    file: Annotated[
-        Path, typer.Argument(help="A catalogue: skypilot-catalog's vms.csv, gpuhunt's CSV or JSON, or our own columns.")
-    ],
-    provider: Annotated[str | None, typer.Option(help="The provider, where the rows do not name one.")] = None,
-    as_of: Annotated[
-        datetime | None,
-        typer.Option(formats=["%Y-%m-%d"], help="The day of these prices, where the rows do not give it."),
-    ] = None,
-    source: Annotated[str | None, typer.Option(help="Source of the file: address and version.")] = None,
+    file: Annotated[Path, typer.Argument(help="A catalogue: skypilot-catalog's vms.csv, or a CSV file of gpuhunt.")],
+    provider: Annotated[str, typer.Option(help="The provider.")],
+    as_of: Annotated[datetime, typer.Option(formats=["%Y-%m-%d"], help="The day of these prices.")],
+    source: Annotated[str, typer.Option(help="Source of the file: address and version.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The table to write. Default: standard output.")
     ] = None,
@@ -160,7 +153,7 @@ def import_(
     from trainbench.cost.job_estimates import skipped_table
     from trainbench.prices.price_import import as_toml, import_prices, import_summary
 
-    imported = import_prices(file, provider, as_of.date() if as_of else None, source)
+    imported = import_prices(file, provider, as_of.date(), source)
     text = as_toml(imported.prices)
     if output and text:
         if output.exists():  # it may hold rows written by hand

@@ -16,6 +16,7 @@ from bench_image.contract.memory_estimate import (
     GPU_MEMORY_GIB,
     USABLE_SHARE,
     Candidate,
+    all_gradients_bytes,
     memory_need_bytes,
     predicted,
     smallest_gpu,
@@ -273,6 +274,7 @@ def _owned_note(own: Ownership | None, gpu: str | None) -> str:
     )
 
 
+NETWORKS_GBIT_PER_S = (10, 100, 400)  # of common networks between nodes
 MAX_GPUS_PER_NODE = 64  # of a run spec; spreading a gang over nodes changes neither memory nor price
 
 
@@ -376,7 +378,21 @@ def by_formula(request: EstimateRequest, prices: Sequence[Price], pricing: Prici
         rate = rate_by_mfu(spec, gpu, request.mfu_pct)
     what = f"{spec.work.model} {spec.work.recipe}, batch {spec.work.micro_batch_size} x {spec.work.seq_length} tokens"
     job = request.job(f"{what}, {spec.placement.strategy}", gpu, num_gpus)
-    return estimate(job, rate, prices, pricing, today, memory_fit(spec, gpu))
+    made = estimate(job, rate, prices, pricing, today, memory_fit(spec, gpu))
+    return made.model_copy(update={"assumptions": (*made.assumptions, *filter(None, [_gradients_note(spec)]))})
+
+
+def _gradients_note(spec: RunSpec) -> str:
+    """How long the gradients of a step are on their way: 2 (n-1)/n x their bytes, sent and received by each of n."""
+    ranks = spec.placement.world_size
+    if spec.placement.strategy is not Strategy.DDP or ranks == 1:
+        return ""
+    sent = 2 * (ranks - 1) / ranks * all_gradients_bytes(spec)
+    times = listing([f"{duration(8 * sent / (gbit * 1e9))} at {gbit} Gbit/s" for gbit in NETWORKS_GBIT_PER_S])
+    return (
+        f"Network: {figure(sent / 1e6, 3)} MB of gradients leave each GPU in a step, which take {times}; computation "
+        "hides a part of it, and a run measures the rest (exposed comm.)."
+    )
 
 
 def rated(request: EstimateRequest, rows: Sequence[ComparisonRow]) -> list[tuple[ComparisonRow, Rate]]:
@@ -445,16 +461,6 @@ def _usd_per_gpu(price: Price, basis: Basis) -> float | None:
     """For so long; by the hour where the provider has no price of its own for it."""
     own = getattr(price, PRICE_OF[basis])
     return price_of_time(price.usd_per_gpu_hour, UNIT_HOURS[basis]) if own is None else own / price.gpus_per_instance
-
-
-def price_row(price: Price, today: date) -> dict[str, Any]:
-    """A row of the price table as JSON."""
-    return price.model_dump(mode="json") | {
-        "usd_per_gpu_hour": price.usd_per_gpu_hour,
-        "spot_usd_per_gpu_hour": price.spot_usd_per_gpu_hour,
-        "age_days": price.age_days(today),
-        "stale": price.is_stale(today),
-    }
 
 
 def skipped_table(imported: ImportedPrices) -> Table:

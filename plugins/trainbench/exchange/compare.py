@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import NA, count, duration, figure, listing, percent, share, usd
 from trainbench.core.grouping import grouped
 from trainbench.core.number_checks import QuantityError, positive
-from trainbench.core.tables import Column, Table, integer, make_table, number, text, text_columns
+from trainbench.core.tables import Column, Table, integer, make_table, number, shortened, text, text_columns
 from trainbench.core.user_error import UserError
 from trainbench.exchange.result_files import ComparisonRow, Gathered, differences, same_job
 from trainbench.figure_catalogue.run_figures import (
@@ -31,65 +28,30 @@ from trainbench.figure_catalogue.run_figures import (
 from trainbench.figure_catalogue.table_figures import EPOCH, RELATIVE_SPEED
 from trainbench.prices.price_tables import Price, price_for
 from trainbench.prices.quote import usd_per_1m_tokens, usd_per_1000_samples, where_known
-from trainbench.reporting.document import Closed, Lines, Section
-from trainbench.reporting.html import document_html
+from trainbench.reporting.document import Closed, Lines, Section, document_html
 from trainbench.results.store_files import BrokenFile
 
 FORMAT, FORMAT_VERSION = "trainbench-comparison", 1
 GIVEN = "given by --cost"
-MAX_ROWS = 200  # of one table; --json has all
 
 
 class CompareError(UserError, ValueError):
     """The comparison cannot be made with these options; the message says why and what to do."""
 
 
-class RankedRow(Frozen):
-    """A row with its number, its price and how it stands against the baseline of its job; None: not known, or the
-    baseline did other work. `relative_rate` = samples/s / the baseline's; `relative_usd` likewise per 1K samples.
-    `is_ranked`: False where neither the batch of a GPU nor that of all is the baseline's, so a step is other work.
-    """
-
-    number: int  # from 1, in the order of the sources and of --cost
-    measured: ComparisonRow
-    usd_per_gpu_hour: float | None
-    price_source: str | None
-    usd_per_1000_samples: float | None
-    usd_per_1m_tokens: float | None
-    usd_per_epoch: float | None
-    relative_rate: float | None = None
-    relative_usd: float | None = None
-    is_ranked: bool = False
-    is_baseline: bool = False
+Job = tuple[ComparisonRow, ...]  # rows of one job; the first is its baseline
 
 
-@dataclass(frozen=True)
-class Job:
-    """Rows of one job. The baseline is the chosen row, else the first."""
-
-    rows: tuple[RankedRow, ...]
-    base: RankedRow
-
-
-def compare(
-    rows: Sequence[ComparisonRow], prices: Sequence[Price], costs: Sequence[float] = (), baseline: int | None = None
-) -> tuple[Job, ...]:
+def compare(rows: Sequence[ComparisonRow], prices: Sequence[Price], costs: Sequence[float] = ()) -> tuple[Job, ...]:
     """The jobs of the rows. `costs`: USD per GPU-hour of each row in order; empty: the price stored with the run, else
-    the price table's. `baseline`: number of the row that is its job's baseline; other jobs use their first row. Raises
-    CompareError.
+    the price table's. Raises CompareError.
     """
     if costs and len(costs) != len(rows):
         listed = listing(f"{number} {row.name} ({row.hardware})" for number, row in enumerate(rows, 1))
         raise CompareError(f"--cost has {count(len(costs), 'price')} for {count(len(rows), 'row')}: {listed}")
-    if baseline is not None and not 1 <= baseline <= len(rows):
-        raise CompareError(f"--baseline is {baseline}: choose a row, 1 to {len(rows)}")
     priced = [_priced(number, row, prices, costs[number - 1] if costs else None) for number, row in enumerate(rows, 1)]
-    of_jobs = grouped(((row.measured.program, *sorted(row.measured.job.items())), row) for row in priced)
-    jobs = []
-    for members in of_jobs.values():
-        base = next((row for row in members if row.number == baseline), members[0])
-        jobs.append(Job(tuple(_against(row, base) for row in members), base))
-    return tuple(jobs)
+    of_jobs = grouped(((row.program, *sorted(row.job.items())), row) for row in priced)
+    return tuple(tuple(_against(row, members[0]) for row in members) for members in of_jobs.values())
 
 
 def sections(jobs: Sequence[Job]) -> list[Section]:
@@ -97,7 +59,7 @@ def sections(jobs: Sequence[Job]) -> list[Section]:
     made = []
     for job_number, job in enumerate(jobs, 1):
         title, prices = _title(job, jobs), _price_notes(job)
-        is_priced = any(row.usd_per_gpu_hour is not None for row in job.rows)
+        is_priced = any(row.usd_per_gpu_hour is not None for row in job)
         notes = (*_speed_notes(job, jobs), *(() if is_priced else prices))
         speed = _table(job, f"{title}: speed", SPEED, notes)
         cost = [_table(job, f"{title}: cost", COST, prices)] if is_priced else []
@@ -107,7 +69,7 @@ def sections(jobs: Sequence[Job]) -> list[Section]:
 
 def summary(jobs: Sequence[Job]) -> tuple[str, ...]:
     """Sentences that name the fastest and the cheapest row of each job with several rows."""
-    lines = [line for job in jobs if len(job.rows) > 1 for line in _summary(job, jobs)]
+    lines = [line for job in jobs if len(job) > 1 for line in _summary(job, jobs)]
     if len(jobs) > 1:
         lines.append(f"{len(jobs)} different jobs: rows of different jobs are not ranked against each other.")
     return tuple(lines)
@@ -116,11 +78,9 @@ def summary(jobs: Sequence[Job]) -> tuple[str, ...]:
 def document(jobs: Sequence[Job], notes: Sequence[str], left_out: Sequence[BrokenFile]) -> dict[str, Any]:
     """The comparison as JSON: one entry for each row, in the order of the sources."""
     rows = [
-        {**row.measured.model_dump(mode="json", exclude={"figures"}), **row.measured.figures}
-        | row.model_dump(mode="json", exclude={"measured"})  # its price is the one that counts
-        | {"job_number": number}
+        row.model_dump(mode="json", exclude={"figures"}) | dict(row.figures) | {"job_number": number}
         for number, job in enumerate(jobs, 1)
-        for row in job.rows
+        for row in job
     ]
     return {
         "format": FORMAT,
@@ -132,75 +92,70 @@ def document(jobs: Sequence[Job], notes: Sequence[str], left_out: Sequence[Broke
     }
 
 
-def _priced(number: int, measured: ComparisonRow, prices: Sequence[Price], given: float | None) -> RankedRow:
-    price, source = None, None
+def _priced(number: int, row: ComparisonRow, prices: Sequence[Price], given: float | None) -> ComparisonRow:
+    price, source = row.usd_per_gpu_hour, row.price_source or "given for the run"
     if given is not None:
         try:
             price, source = positive(given, "--cost"), GIVEN
         except QuantityError as error:
             raise CompareError(f"{error}, in $ per GPU-hour") from None
-    elif measured.usd_per_gpu_hour is not None:
-        price, source = measured.usd_per_gpu_hour, measured.price_source or "given for the run"
-    elif listed := price_for(measured.hardware, prices):
+    elif price is None and (listed := price_for(row.hardware, prices)):
         price, source = listed.usd_per_gpu_hour, f"{listed.label}, {listed.as_of}"
-    ranks, epoch_s = measured.num_ranks, measured.epoch_s
-    return RankedRow(
-        number=number,
-        measured=measured,
-        usd_per_gpu_hour=price,
-        price_source=source,
-        usd_per_1000_samples=where_known(usd_per_1000_samples, price, ranks, measured.samples_per_s),
-        usd_per_1m_tokens=where_known(usd_per_1m_tokens, price, ranks, measured.figure(TOKENS_PER_SECOND)),
-        usd_per_epoch=None if price is None or epoch_s is None else price * ranks * epoch_s / 3600,
+    tokens_per_s, epoch_s = row.figure(TOKENS_PER_SECOND), row.epoch_s
+    return row.model_copy(
+        update={
+            "number": number,
+            "usd_per_gpu_hour": price,
+            "price_source": None if price is None else source,
+            "usd_per_1000_samples": where_known(usd_per_1000_samples, price, row.num_ranks, row.samples_per_s),
+            "usd_per_1m_tokens": where_known(usd_per_1m_tokens, price, row.num_ranks, tokens_per_s),
+            "usd_per_epoch": None if price is None or epoch_s is None else price * row.num_ranks * epoch_s / 3600,
+        }
     )
 
 
-def _against(row: RankedRow, base: RankedRow) -> RankedRow:
+def _against(row: ComparisonRow, base: ComparisonRow) -> ComparisonRow:
     mine, its = row.usd_per_1000_samples, base.usd_per_1000_samples
     return row.model_copy(
         update={
-            "relative_rate": row.measured.samples_per_s / base.measured.samples_per_s,
+            "relative_rate": row.samples_per_s / base.samples_per_s,
             "relative_usd": mine / its if mine is not None and its is not None else None,
-            "is_ranked": same_job(row.measured, base.measured),
+            "is_ranked": same_job(row, base),
             "is_baseline": row.number == base.number,
         }
     )
 
 
-def _relative(row: RankedRow, value: float | None) -> str:
+def _relative(row: ComparisonRow, value: float | None) -> str:
     return NA if value is None else f"{value:.2f}x{'' if row.is_ranked else ', other batch'}"
 
 
-def _batch(measured: ComparisonRow) -> str:
-    if measured.batch_per_rank is None:
-        return NA
-    return f"{measured.batch_per_rank} x {measured.num_ranks} = {measured.global_batch}"
+def _batch(row: ComparisonRow) -> str:
+    return NA if row.batch_per_rank is None else f"{row.batch_per_rank} x {row.num_ranks} = {row.global_batch}"
 
 
-HEAD: tuple[Column[RankedRow], ...] = (
+HEAD: tuple[Column[ComparisonRow], ...] = (
     text("row", lambda row: str(row.number)),
-    text("result", lambda row: row.measured.name),
-    text("hardware", lambda row: row.measured.hardware),
-    text("size", lambda row: row.measured.size, is_number=True),
+    text("result", lambda row: row.name),
+    text("hardware", lambda row: row.hardware),
+    text("size", lambda row: row.size, is_number=True),
 )
-SPEED: tuple[Column[RankedRow], ...] = (
+SPEED: tuple[Column[ComparisonRow], ...] = (
     *HEAD,
-    text("strategy", lambda row: row.measured.strategy or NA),
-    text("batch", lambda row: _batch(row.measured), is_number=True),
-    SAMPLES_PER_SECOND.own(row=attrgetter("measured"), has_bar=True),
-    HALF_WIDTH_PCT.column(
-        lambda row: NA if (pct := row.measured.apart_pct) is None else f"±{share(pct, 2)}", "uncertainty"
-    ),
+    text("strategy", lambda row: row.strategy or NA),
+    text("batch", _batch, is_number=True),
+    SAMPLES_PER_SECOND.own(has_bar=True),
+    HALF_WIDTH_PCT.column(lambda row: NA if (pct := row.apart_pct) is None else f"±{share(pct, 2)}", "uncertainty"),
     RELATIVE_SPEED.column(lambda row: _relative(row, row.relative_rate), "relative"),
-    TOKENS_PER_SECOND.own(row=attrgetter("measured")),
-    MEDIAN_STEP_TIME_S.own("step", attrgetter("measured"), write=duration),
-    EPOCH.column(lambda row: row.measured.epoch_s, "epoch"),
-    PEAK_MEMORY_GB.own(row=attrgetter("measured")),
-    GPU_UTILISATION_MEAN_PCT.own(row=attrgetter("measured")),
-    integer("runs", lambda row: row.measured.num_runs),
+    TOKENS_PER_SECOND.own(),
+    MEDIAN_STEP_TIME_S.own("step", write=duration),
+    EPOCH.column(lambda row: row.epoch_s, "epoch"),
+    PEAK_MEMORY_GB.own(),
+    GPU_UTILISATION_MEAN_PCT.own(),
+    integer("runs", lambda row: row.num_runs),
 )
 SHARED = ("result", "hardware", "size", "strategy", "batch", "runs")
-COST: tuple[Column[RankedRow], ...] = (
+COST: tuple[Column[ComparisonRow], ...] = (
     *HEAD,
     USD_PER_GPU_HOUR.column(lambda row: row.usd_per_gpu_hour),
     USD_PER_1000_SAMPLES.column(lambda row: row.usd_per_1000_samples),
@@ -210,67 +165,65 @@ COST: tuple[Column[RankedRow], ...] = (
 )
 
 
-def _table(job: Job, title: str, columns: Sequence[Column[RankedRow]], notes: Sequence[str]) -> Table:
+def _table(job: Job, title: str, columns: Sequence[Column[ComparisonRow]], notes: Sequence[str]) -> Table:
     """A job's table. Notes replace columns that no row fills and settings that all rows share."""
-    values = {column.name: {column.cell(row).text for row in job.rows} for column in columns}
+    values = {column.name: {column.cell(row).text for row in job} for column in columns}
     shared = [name for name in SHARED if len(values.get(name, ())) == 1 and NA not in values[name]]
     absent = [name for name, cells in values.items() if cells == {NA}]
-    who = "All rows" if len(job.rows) > 1 else f"Row {job.base.number}"
+    who = "All rows" if len(job) > 1 else f"Row {job[0].number}"
     more = [f"{who}: {', '.join(f'{name} {next(iter(values[name]))}' for name in shared)}."] if shared else []
     more += [f"{NA} for all rows: {listing(absent, most=9)}."] if absent else []
-    if len(job.rows) > MAX_ROWS:
-        more.append(f"And {len(job.rows) - MAX_ROWS} more rows: --json has all of them.")
-    return make_table(
-        job.rows[:MAX_ROWS],
+    made = make_table(
+        job,
         [column for column in columns if column.name not in (*shared, *absent)],
         run_id=lambda row: str(row.number),
         notes=(*more, *notes),
         title=title,
     )
+    return shortened(made, "--json has")
 
 
 def _price_notes(job: Job) -> tuple[str, ...]:
     """Notes on the source of each price, each once."""
     rows = grouped(
-        (row.price_source or f"none is known for {row.measured.hardware}, give --cost", str(row.number))
-        for row in job.rows
+        (row.price_source or f"none is known for {row.hardware}, give --cost", str(row.number)) for row in job
     )
     return tuple(f"Price of {'row' if len(n) == 1 else 'rows'} {listing(n)}: {source}." for source, n in rows.items())
 
 
 def _speed_notes(job: Job, jobs: Sequence[Job]) -> tuple[str, ...]:
-    base = job.base.measured
-    notes = [f"Relative to row {job.base.number}, {base.name}, on {base.hardware}."] if len(job.rows) > 1 else []
-    unranked = [row for row in job.rows if not row.is_ranked]
+    base = job[0]
+    notes = [f"Relative to row {base.number}, {base.name}, on {base.hardware}."] if len(job) > 1 else []
+    unranked = [row for row in job if not row.is_ranked]
     if unranked:
-        listed = listing(f"row {row.number} ({', '.join(differences(base, row.measured))})" for row in unranked)
+        listed = listing(f"row {row.number} ({', '.join(differences(base, row))})" for row in unranked)
         notes.append(
             "Other batch: a step is other work there, so no such row is called fastest or cheapest. Neither the batch "
             f"per GPU nor that of all GPUs is the baseline's: {listed}."
         )
-    if origins := dict.fromkeys(origin for row in job.rows if (origin := row.measured.apart_from)):
+    if origins := dict.fromkeys(origin for row in job if (origin := row.apart_from)):
         notes.append(f"Uncertainty: {listing(origins)}.")
-    templates = {row.number: row.measured.pod_template for row in job.rows if row.measured.pod_template}
+    templates = {row.number: row.pod_template for row in job if row.pod_template}
     if len(set(templates.values())) > 1:
         listed = listing(f"row {number} {template}" for number, template in templates.items())
         notes.append(f"The pod template differs, which may change the speed: {listed}.")
     others = [other for other in jobs if other is not job]
-    if nearest := min(others, key=lambda other: len(differences(base, other.base.measured)), default=None):
-        work_differences = listing(differences(base, nearest.base.measured), most=8)
-        notes.append(f"Other work than that of row {nearest.base.number}; it differs in: {work_differences}.")
+    if nearest := min(others, key=lambda other: len(differences(base, other[0])), default=None):
+        work_differences = listing(differences(base, nearest[0]), most=8)
+        notes.append(f"Other work than that of row {nearest[0].number}; it differs in: {work_differences}.")
     return tuple(notes)
 
 
 def _title(job: Job, jobs: Sequence[Job]) -> str:
-    label = job.base.measured.label
-    namesakes = [other.base.measured for other in jobs if other.base.measured.label == label]
+    label = job[0].label
+    namesakes = [other[0] for other in jobs if other[0].label == label]
     if len(namesakes) == 1:
         return label
     known = [size for other in namesakes if (size := other.num_parameters)]
     sizes = {_parameters(size) for size in known}
-    if job.base.measured.num_parameters and len(known) == len(sizes) == len(namesakes):
-        return f"{label}, {_parameters(job.base.measured.num_parameters)} parameters"
-    return f"{label} (as row {job.base.number})"
+    if job[0].num_parameters and len(known) == len(sizes) == len(namesakes):
+        return f"{label}, {_parameters(job[0].num_parameters)} parameters"
+    return f"{label} (as row {job[0].number})"
 
 
 def _parameters(number: int) -> str:
@@ -280,7 +233,7 @@ def _parameters(number: int) -> str:
 
 
 def _summary(job: Job, jobs: Sequence[Job]) -> list[str]:
-    ranked = [row for row in job.rows if row.is_ranked]
+    ranked = [row for row in job if row.is_ranked]
     title = f"{_title(job, jobs)}: " if len(jobs) > 1 else ""
     lines = [f"{title}{_fastest(ranked)}"] if len(ranked) > 1 else []
     priced = [row for row in ranked if row.usd_per_1000_samples is not None]
@@ -291,12 +244,12 @@ def _summary(job: Job, jobs: Sequence[Job]) -> list[str]:
     return lines
 
 
-def _fastest(rows: Sequence[RankedRow]) -> str:
+def _fastest(rows: Sequence[ComparisonRow]) -> str:
     """A sentence on the fastest row. Rates that differ less than their half-widths are not ranked."""
-    first, second = sorted(rows, key=lambda row: -row.measured.samples_per_s)[:2]
-    rate, other = first.measured.samples_per_s, second.measured.samples_per_s
+    first, second = sorted(rows, key=lambda row: -row.samples_per_s)[:2]
+    rate, other = first.samples_per_s, second.samples_per_s
     ahead_pct = 100 * (rate / other - 1)
-    uncertainty_pct = (first.measured.apart_pct or 0.0) + (second.measured.apart_pct or 0.0)
+    uncertainty_pct = (first.apart_pct or 0.0) + (second.apart_pct or 0.0)
     lead = f"{figure(rate)} samples/s, {percent(ahead_pct)} against {_called(second)}"
     if ahead_pct <= uncertainty_pct:
         return (
@@ -306,12 +259,9 @@ def _fastest(rows: Sequence[RankedRow]) -> str:
     return f"Fastest: {_called(first)}, {lead}."
 
 
-def _called(row: RankedRow) -> str:
-    measured = row.measured
-    size = (
-        f"{measured.num_gpus} x {measured.hardware}" if measured.num_gpus else f"{measured.size} on {measured.hardware}"
-    )
-    return f"row {row.number} ({measured.name}: {', '.join(filter(None, [measured.strategy, size]))})"
+def _called(row: ComparisonRow) -> str:
+    size = f"{row.num_gpus} x {row.hardware}" if row.num_gpus else f"{row.size} on {row.hardware}"
+    return f"row {row.number} ({row.name}: {', '.join(filter(None, [row.strategy, size]))})"
 
 
 MAX_BROKEN = 50
@@ -331,7 +281,7 @@ COLUMN_TERMS = (
 
 def comparison_html(jobs: Sequence[Job], gathered: Gathered, folder: Path) -> str:
     """The page. `folder`: the page's folder, from which rows link to their raw files."""
-    rows, parts = [row for job in jobs for row in job.rows], sections(jobs)
+    rows, parts = [row for job in jobs for row in job], sections(jobs)
     broken = [f"{file.address} is left out: {file.reason}" for file in gathered.broken[:MAX_BROKEN]]
     if len(gathered.broken) > MAX_BROKEN:
         broken.append(f"and {len(gathered.broken) - MAX_BROKEN} more")
@@ -349,6 +299,6 @@ def comparison_html(jobs: Sequence[Job], gathered: Gathered, folder: Path) -> st
         links={
             str(row.number): where if "://" in where else quote(os.path.relpath(where, folder))  # a URL as it is
             for row in rows
-            for where in row.measured.addresses[:1]
+            for where in row.addresses[:1]
         },
     )

@@ -26,7 +26,6 @@ from bench_image.contract.pod_io import MAX_RESULT_BYTES, RESULT_FILE
 from bench_image.contract.result import RunResult
 from bench_image.contract.seq2seq_file import CAMPAIGN as SEQ2SEQ
 from bench_image.contract.work import Device, DiskData
-from trainbench.comparison.entries import half_range_pct
 from trainbench.core.formats import count, listing, one_line
 from trainbench.core.known_values import known_median
 from trainbench.core.user_error import UserError
@@ -67,8 +66,12 @@ class ComparisonRow(Frozen):
     rank.
 
     `apart_pct`: half of the range of the runs' samples/s over their median; of a single run its own 95 % half-width, or
-    half of the range of its epochs.
+    half of the range of its epochs. What `compare` adds is None where it is not known, or the baseline did other work:
+    `relative_rate` = samples/s / the baseline's, `relative_usd` likewise per 1K samples. `is_ranked`: False where
+    neither the batch of a GPU nor that of all is the baseline's, so a step is other work.
     """
+
+    number: int = 0  # from 1, in the order of the sources and of --cost
 
     name: str
     addresses: tuple[str, ...]  # of the raw files, at most MAX_ADDRESSES
@@ -90,6 +93,13 @@ class ComparisonRow(Frozen):
     usd_per_gpu_hour: float | None = None
     price_source: str | None = None
     pod_template: str | None = None  # its digest; "none": without one; None: not known
+    usd_per_1000_samples: float | None = None
+    usd_per_1m_tokens: float | None = None
+    usd_per_epoch: float | None = None
+    relative_rate: float | None = None
+    relative_usd: float | None = None
+    is_ranked: bool = False
+    is_baseline: bool = False
 
     def figure(self, figure: Figure) -> float | None:
         return self.figures[figure.name]
@@ -194,7 +204,8 @@ def apart(rates: Sequence[float | None], what: str) -> dict[str, Any]:
     known = [rate for rate in rates if rate is not None]
     if len(known) < 2 or len(known) < len(rates):
         return {"apart_pct": None, "apart_from": None}
-    return {"apart_pct": half_range_pct(known), "apart_from": f"half of the range of {len(known)} {what}"}
+    half_range_pct = 50 * (max(known) - min(known)) / statistics.median(known)
+    return {"apart_pct": half_range_pct, "apart_from": f"half of the range of {len(known)} {what}"}
 
 
 # Files of other programs.

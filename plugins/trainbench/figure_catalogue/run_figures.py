@@ -177,6 +177,11 @@ THROTTLE_POWER_CAP_PCT = _telemetry("throttle_power_cap_pct", "power cap", "%", 
     "bench_image.telemetry.sampler.throttle_shares",
     "test_sampler.py::test_throttle_classes_as_shares_of_the_samples", write=share,
     of=lambda r: readings.throttle_pct(r, "power_cap"))
+THROTTLE_POWER_BRAKE_PCT = _telemetry("throttle_power_brake_pct", "power brake", "%",
+    "telemetry.gpus.*.throttle_share_pct", "100 x readings with this clocks-event reason / all readings, worst GPU",
+    "bench_image.telemetry.sampler.throttle_shares",
+    "test_sampler.py::test_throttle_classes_as_shares_of_the_samples", write=share,
+    of=lambda r: readings.throttle_pct(r, "power_brake"))
 XIDS = _telemetry("num_xids", "Xids", "1", "telemetry.gpus.*.xids",
     "events that the driver reported over the run, start-up included, all GPUs together",
     "trainbench.results.readings.num_xids", "test_readings.py::test_xids_of_all_gpus_add_up", write=whole,

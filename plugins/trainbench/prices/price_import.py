@@ -1,7 +1,6 @@
 """Converts a public price catalogue to rows of our price table. Rows that do not fit are counted, with the reason.
 
-Read by their column names: skypilot-catalog's `vms.csv`, gpuhunt's catalogue (CSV, or its objects as a JSON list), and
-a CSV with the columns of our own table.
+Read by their column names: skypilot-catalog's `vms.csv`, and gpuhunt's CSV files.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from bench_image.contract.frozen import Frozen
-from bench_image.contract.parse import refuse_dense
 from trainbench.core.formats import count, one_line
 from trainbench.core.grouping import grouped
 from trainbench.core.outside_text import outside_text
@@ -81,32 +79,26 @@ def _written(word: str) -> str:
 
 
 MAX_BYTES = 200_000_000
-DENSEST = 16.0  # times the bytes in memory: compact rows of gpuhunt count 10
 EXAMPLES = 3  # rows named for each reason
 Cells = Mapping[str, Any]
 
-# Column -> field of a Price, of each kind of catalogue.
+# Column -> field of a Price, of each catalogue.
 SKYPILOT = {
     "InstanceType": "instance", "AcceleratorName": "gpu", "AcceleratorCount": "gpus_per_instance",
     "Price": "on_demand_usd_per_hour", "Region": "region", "SpotPrice": "spot_usd_per_hour",
 }  # fmt: skip
 GPUHUNT = {
     "instance_name": "instance", "gpu_name": "gpu", "gpu_count": "gpus_per_instance",
-    "price": "on_demand_usd_per_hour", "location": "region", "provider": "provider",
+    "price": "on_demand_usd_per_hour", "location": "region",
 }  # fmt: skip
-OWN = {name: name for name in Price.model_fields if name != "own"}
-NEEDED = {"instance", "gpu", "gpus_per_instance", "on_demand_usd_per_hour", "region"}
 WITHOUT = {
     "gpu": "a machine without a GPU",
     "instance": "the price of a GPU without its machine: an instance costs more",
-    "provider": "no provider: give --provider, or a column provider",
-    "as_of": "no date: give --as-of, or a column as_of",
-    "source": "no source: give --source, or a column source",
 }
 
 
 class SkippedRows(Frozen):
-    """`rows` are line numbers of the file (of a JSON list: places), the first few of `count`."""
+    """`rows` are line numbers of the file, the first few of `count`."""
 
     reason: str
     count: int
@@ -125,19 +117,17 @@ class _Offer(Price):
     """A row of a catalogue: on demand, spot, or both."""
 
     on_demand_usd_per_hour: float | None = Field(None, gt=0, le=MAX_USD_PER_HOUR)  # type: ignore[assignment]
-    as_of: date
 
 
-def import_prices(path: Path, provider: str | None, as_of: date | None, source: str | None) -> ImportedPrices:
-    """Provider, date and source come from the file, else from the arguments. Raises PriceError."""
+def import_prices(path: Path, provider: str, as_of: date, source: str) -> ImportedPrices:
+    """The prices of a catalogue of this provider, of this day. Raises PriceError."""
     rows = _rows(path)
     if not rows:
-        raise PriceError(f"{path} holds no row: give a CSV with a line of column names, or a JSON list of objects")
-    there, catalogues = {name for name in rows[0][1] if name}, (SKYPILOT, GPUHUNT, OWN)
-    needed = [{column for column, field in columns.items() if field in NEEDED} for columns in catalogues]
-    columns = next((each for each, names in zip(catalogues, needed, strict=True) if names <= there), None)
+        raise PriceError(f"{path} holds no row: give a CSV with a line of column names")
+    there = {name for name in rows[0][1] if name}
+    columns = next((each for each in (SKYPILOT, GPUHUNT) if each.keys() - {"SpotPrice"} <= there), None)
     if columns is None:
-        kinds = "; or ".join(", ".join(sorted(names)) for names in needed)
+        kinds = "; or ".join(", ".join(sorted(each.keys() - {"SpotPrice"})) for each in (SKYPILOT, GPUHUNT))
         found = one_line(", ".join(sorted(there)))
         raise PriceError(f"{path} has the columns {found}: at least these are needed: {kinds}")
     given = {"provider": provider, "as_of": as_of, "source": source}
@@ -145,12 +135,11 @@ def import_prices(path: Path, provider: str | None, as_of: date | None, source: 
     left_out: list[tuple[str, int]] = []
     for number, row in rows:
         try:
-            offer = _offer(row, columns, {name: value for name, value in given.items() if value})
+            offer = _offer(row, columns, given)
         except (GpuNameError, ValidationError) as error:
             left_out.append((_reason(error, columns), number))
         else:
-            key = (offer.provider, offer.instance, offer.region, offer.gpu, offer.gpus_per_instance)
-            offers.append((key, (number, offer)))
+            offers.append(((offer.instance, offer.region, offer.gpu, offer.gpus_per_instance), (number, offer)))
     prices = []
     for members in grouped(offers).values():  # zones of one region have one price on demand; of spot the median
         on_demand = {offer.on_demand_usd_per_hour for _, offer in members} - {None}
@@ -177,18 +166,17 @@ def import_prices(path: Path, provider: str | None, as_of: date | None, source: 
 
 def _offer(row: Cells, columns: Mapping[str, str], given: Mapping[str, Any]) -> _Offer:
     """Raises GpuNameError and pydantic's ValidationError."""
-    texts = {field: _text(row, column) for column, field in columns.items()}
-    values: dict[str, Any] = {**given, "region": "not stated"} | {name: text for name, text in texts.items() if text}
-    if columns is not OWN:
-        gpu = values.get("gpu")
-        if not gpu:
-            raise GpuNameError(WITHOUT["gpu"])
-        memory_gb = _text(row, "gpu_memory")
-        sizes = (round(float(memory_gb)),) if re.fullmatch(r"\d{1,9}(\.\d*)?", memory_gb) else ()
-        values["gpu"] = nvml_name(gpu, sizes or _memories_gb(row.get("GpuInfo"), values.get("gpus_per_instance")))
-    if columns is SKYPILOT and re.fullmatch(r"0*(\.0*)?", texts["spot_usd_per_hour"]):
-        values.pop("spot_usd_per_hour", None)
-    if columns is GPUHUNT:
+    texts = {field: text for column, field in columns.items() if (text := _text(row, column))}
+    values: dict[str, Any] = {"region": "not stated", **texts, **given}
+    if "gpu" not in values:
+        raise GpuNameError(WITHOUT["gpu"])
+    memory_gb = _text(row, "gpu_memory")
+    sizes = (round(float(memory_gb)),) if re.fullmatch(r"\d{1,9}(\.\d*)?", memory_gb) else ()
+    values["gpu"] = nvml_name(values["gpu"], sizes or _memories_gb(row.get("GpuInfo"), texts.get("gpus_per_instance")))
+    if columns is SKYPILOT:
+        if re.fullmatch(r"0*(\.0*)?", texts.get("spot_usd_per_hour", "")):
+            values.pop("spot_usd_per_hour", None)
+    else:
         values.setdefault("instance", "not stated")
         if _text(row, "spot").lower() in ("true", "1", "yes"):
             values["spot_usd_per_hour"] = values.pop("on_demand_usd_per_hour", None)
@@ -199,7 +187,7 @@ def _reason(error: GpuNameError | ValidationError, columns: Mapping[str, str]) -
     if isinstance(error, GpuNameError):
         return str(error)
     problem = error.errors(include_url=False)[0]
-    field, said = str(problem["loc"][0]), problem["msg"].removeprefix("Value error, ")
+    field, said = str(problem["loc"][0]), problem["msg"]
     column = next((name for name, own in columns.items() if own == field), field)
     return WITHOUT.get(field, f"no {column}") if problem["type"] == "missing" else f"{column}: {said}"
 
@@ -217,30 +205,17 @@ def as_toml(prices: Iterable[Price]) -> str:
 
 def _rows(path: Path) -> list[tuple[int, Cells]]:
     try:
-        text = outside_text(path, MAX_BYTES)
+        table = csv.DictReader(io.StringIO(outside_text(path, MAX_BYTES)), strict=True)
+        return [(table.line_num, row) for row in table]
     except OSError as error:
         raise PriceError(f"{path} cannot be read: {error.strerror or error}") from None
-    except ValueError as error:
-        raise PriceError(f"{path} is no price catalogue: {error}") from None
-    if not text.lstrip().startswith("["):
-        try:
-            table = csv.DictReader(io.StringIO(text), strict=True)
-            return [(table.line_num, row) for row in table]
-        except csv.Error as error:
-            raise PriceError(f"{path} is no CSV with a line of column names: {error}") from None
-    try:
-        refuse_dense(text.encode(), DENSEST)
-        rows = json.loads(text)  # with the NaN that pandas writes into cells without a value
-    except (ValueError, RecursionError) as error:
-        raise PriceError(f"{path} is no JSON: {error}") from None
-    if not all(isinstance(row, dict) for row in rows):
-        raise PriceError(f"{path}: its JSON list holds something that is no object")
-    return list(enumerate(rows, 1))
+    except (ValueError, csv.Error) as error:
+        raise PriceError(f"{path} is no CSV with a line of column names: {error}") from None
 
 
 def _text(row: Cells, column: str) -> str:
     """Of a cell; empty where it has no value, which pandas writes as NaN."""
-    text = one_line(str("" if row.get(column) is None else row[column]))
+    text = one_line(row.get(column) or "")
     return "" if text.lower() == "nan" else text
 
 

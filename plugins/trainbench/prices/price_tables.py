@@ -27,12 +27,6 @@ MAX_USD_PER_HOUR = 1e6  # of an instance
 _NEUTRAL = re.compile(r"nvidia|tesla|geforce|quadro|sxm\d?|pcie|hbm\d?e?|\d+gb")
 
 
-USD_FIELDS = (
-    "on_demand_usd_per_hour", "spot_usd_per_hour", "reserved_usd_per_hour", "usd_per_day", "usd_per_week",
-    "usd_per_month",
-)  # fmt: skip
-
-
 class PriceError(UserError, ValueError):
     """A price table cannot be read; the message names the file, the row and the field."""
 
@@ -82,13 +76,12 @@ class Price(Frozen):
     def label(self) -> str:
         return f"{self.offer}: {self.source}"
 
-    def age_days(self, today: date) -> int | None:
-        """Negative for a date to come; None without a date."""
-        return None if self.as_of is None else (today - self.as_of).days
-
     def is_stale(self, today: date) -> bool:
-        age = self.age_days(today)
-        return age is not None and not 0 <= age <= STALE_AFTER_DAYS
+        """Old, or of a day to come; without a date never."""
+        return self.as_of is not None and not 0 <= (today - self.as_of).days <= STALE_AFTER_DAYS
+
+
+USD_FIELDS = tuple(name for name in Price.model_fields if "usd_per" in name)
 
 
 def load_prices(own_tables: Sequence[Path] = ()) -> tuple[Price, ...]:

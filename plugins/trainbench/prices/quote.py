@@ -205,10 +205,9 @@ def where_known(
     return formula(usd_per_gpu_hour, num_gpus, rate) if usd_per_gpu_hour is not None and rate and rate > 0 else None
 
 
-def work_hours(num_samples: float, samples_per_s: float, epochs: float = 1.0) -> float:
-    """Samples * epochs / (samples/s * 3600). Start-up not counted."""
-    work = positive(num_samples, "number of samples") * positive(epochs, "epochs")
-    return work / (positive(samples_per_s, "samples/s") * 3600)
+def work_hours(num_samples: float, samples_per_s: float) -> float:
+    """Samples of all epochs / (samples/s * 3600). Start-up not counted."""
+    return positive(num_samples, "number of samples") / (positive(samples_per_s, "samples/s") * 3600)
 
 
 def price_of_time(usd_per_gpu_hour: float | None, hours: float) -> float | None:

@@ -186,5 +186,5 @@ def test_params_lists_what_a_suite_can_be_told() -> None:
     assert "drill_node" not in listed.stdout
     fields = document(trainbench("params", "--json", "--cpu"))["parameters"]
     assert (fields["model"]["default"], fields["rounds"]["maximum"]) == ("tiny", 20)
-    assert "did you mean 'node_consistency'?" in trainbench("params", "node_consistenc").stderr
+    assert "'node_consistenc' is not one of 'node_consistency'" in trainbench("params", "node_consistenc").stderr
     assert "--quick" in trainbench("run", "-h").stdout

@@ -135,7 +135,7 @@ def test_every_command_writes_its_document_twice_with_a_history(home: Path) -> N
         "compare": [campaign_id],
         "estimate": [campaign_id, "--samples", "1000"],
         "prices": ["--gpu", "A100"],
-        "prices import": ["vms.csv"],
+        "prices import": ["vms.csv", "--provider", "P", "--as-of", "2026-11-20", "--source", "S"],
         "cost": [],
         "watch": [],
         "export": [campaign_id, "--run", run_id, "--output", "out"],

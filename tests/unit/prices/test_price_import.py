@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import json
 import os
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,9 +33,9 @@ tpu.8,tpu-v5p-8,1,4,16,,9.0,,east,east-a
 """
 
 
-def _import(path: Path, text: str, provider: str | None = "P", as_of: date | None = DAY) -> ImportedPrices:
+def _import(path: Path, text: str, provider: str = "P") -> ImportedPrices:
     path.write_text(text)
-    return import_prices(path, provider, as_of, "the catalogue@1234567")
+    return import_prices(path, provider, DAY, "the catalogue@1234567")
 
 
 class TestSkypilotCatalogue:
@@ -85,60 +83,14 @@ class TestGpuhuntCatalogue:
             "a machine without a GPU": 1,
         }
 
-    def test_objects_name_their_provider(self, tmp_path: Path) -> None:
-        item: dict[str, Any] = {
-            "provider": "lambdalabs", "instance_name": "gpu_1x_a10", "location": "us", "price": 1.29, "gpu_count": 1,
-            "gpu_name": "A10", "gpu_memory": 24.0, "spot": False,
-        }  # fmt: skip
-        # compact, and with NaN where pandas had no value
-        items = json.dumps([item | {"cpu": float("nan")}] * 15_000, separators=(",", ":"))
-        (price,) = _import(tmp_path / "items.json", items, provider=None).prices
-        assert (price.provider, price.instance, price.gpu) == ("lambdalabs", "gpu_1x_a10", "A10")
-
     def test_a_zone_with_a_spot_price_is_enough_to_say_that_there_is_only_that(self, tmp_path: Path) -> None:
-        rows = [
-            {"instance_name": "x", "location": "us", "gpu_name": "A10", "gpu_count": 1, "spot": True, "price": price}
-            for price in (None, 1.0)
-        ]
-        (skip,) = _import(tmp_path / "items.json", json.dumps(rows)).skipped
-        assert (skip.reason, skip.rows) == ("only a spot price", (1, 2))
+        rows = "x,us,,12,85,1,A10,24.0,True,\nx,us,1.0,12,85,1,A10,24.0,True,\n"
+        (skip,) = _import(tmp_path / "gcp.csv", GPUHUNT.splitlines()[0] + "\n" + rows).skipped
+        assert (skip.reason, skip.rows) == ("only a spot price", (2, 3))
 
-
-OWN = """provider,instance,gpu,gpus_per_instance,region,on_demand_usd_per_hour,spot_usd_per_hour,currency,as_of,source
-Us,node,A10,4,cellar,4.80,,USD,2026-11-01,invoice 17
-Us,euro,A10,4,cellar,4.80,,EUR,2026-11-01,invoice 18
-Us,undated,A10,4,cellar,4.80,,USD,1 Nov,invoice 19
-"""
-
-
-class TestOwnColumns:
-    def test_a_row_without_a_region_says_so(self, tmp_path: Path) -> None:
-        own = "instance,gpu,gpus_per_instance,region,on_demand_usd_per_hour\n"
-        imported = _import(tmp_path / "own.csv", f"{own}node,A10,4,,4.80\nother,A10,4,cellar,4.80\n")
-        assert [price.region for price in imported.prices] == ["not stated", "cellar"]
-
-    def test_the_row_says_it_all(self, tmp_path: Path) -> None:
-        path = tmp_path / "own.csv"
-        path.write_text(OWN)
-        imported = import_prices(path, None, None, None)
-        (price,) = imported.prices
-        assert (price.usd_per_gpu_hour, price.as_of, price.source) == (1.20, date(2026, 11, 1), "invoice 17")
-        assert {skip.reason for skip in imported.skipped} == {
-            "currency: prices are in USD: convert it, and put the rate and its date into `source`, for example 'list "
-            "price, 1 EUR = 1.08 USD on 2026-11-02'",
-            "as_of: Input should be a valid date or datetime, input is too short",
-        }
-
-    @pytest.mark.parametrize(
-        ("missing", "reason"),
-        [("provider", "no provider: give"), ("as_of", "no date: give --as-of"), ("source", "no source: give")],
-    )
-    def test_what_neither_the_row_nor_the_arguments_say(self, tmp_path: Path, missing: str, reason: str) -> None:
-        path = tmp_path / "own.csv"
-        path.write_text(OWN.replace(missing, "else"))
-        imported = import_prices(path, None, None, None)
-        assert not imported.prices
-        assert any(skip.reason.startswith(reason) for skip in imported.skipped)
+    def test_a_row_without_a_region_says_so_and_without_a_value_as_pandas_writes_it(self, tmp_path: Path) -> None:
+        text = GPUHUNT.splitlines()[0] + "\nx,nan,1.0,12,85,1,A10,24.0,False,\n"
+        assert [price.region for price in _import(tmp_path / "gcp.csv", text).prices] == ["not stated"]
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
@@ -164,8 +116,6 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         ("", "holds no row"),
         ("InstanceType,Price\n", "holds no row"),
         ("a,b\n1,2\n", "has the columns a, b: at least these are needed: AcceleratorCount, AcceleratorName"),
-        ("[1, 2]", "holds something that is no object"),
-        ("[{", "is no JSON"),
         ('a,"b\n1,2\n', "is no CSV"),
     ],
 )
@@ -198,7 +148,7 @@ def test_names_stay_readable_in_the_table(tmp_path: Path) -> None:
 def test_a_fifo_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "vms.csv")
     with pytest.raises(PriceError, match=r"vms\.csv cannot be read: it is no regular file"):
-        import_prices(tmp_path / "vms.csv", "x", None, None)
+        import_prices(tmp_path / "vms.csv", "x", DAY, "S")
 
 
 def test_a_memory_of_400_digits_is_no_memory(tmp_path: Path) -> None:

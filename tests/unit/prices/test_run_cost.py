@@ -36,7 +36,7 @@ class TestFormulas:
 
     def test_every_epoch_reads_all_samples(self) -> None:
         """3 epochs of 10,000 at 5.5 samples/s: 30,000 / 19,800 = 1.51515 h."""
-        assert work_hours(10_000, 5.5, epochs=3) == pytest.approx(1.51515, abs=1e-5)
+        assert work_hours(30_000, 5.5) == pytest.approx(1.51515, abs=1e-5)
 
     def test_savings_against_the_baseline(self) -> None:
         """10K samples: $2.4155 before, $1.1416 after: 1.2739 / 2.4155 = 52.74 % less; the guide rounds to 53.
@@ -54,8 +54,8 @@ class TestFormulas:
                 formula(1.0, 1, wrong)
             with pytest.raises(QuantityError, match=rf"USD per GPU-hour is {wrong:g}: it must be"):
                 formula(wrong, 1, 1.0)
-        with pytest.raises(QuantityError, match="epochs is"):
-            work_hours(1, 1.0, epochs=wrong)
+        with pytest.raises(QuantityError, match="number of samples is"):
+            work_hours(wrong, 1.0)
         with pytest.raises(QuantityError, match="baseline in USD is"):
             savings_pct(wrong, 1.0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
@@ -11,14 +12,16 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment
+from markupsafe import Markup, escape
 
 from trainbench.core import formats
 from trainbench.core.states import word
 from trainbench.pages.render import heat_cells, listings
 from trainbench.pages.render.links import links
-from trainbench.reporting.html import environment
+from trainbench.reporting.document import environment
 
 HERE = Path(__file__).parent
+_COMMAND = re.compile(r"`([^`]+)`")
 STATIC = HERE / "static"
 POLICY = {
     "default-src": "'none'",
@@ -56,12 +59,18 @@ def ago(at: datetime, now: datetime) -> str:
     return f"{minutes // 60} h ago" if minutes < 48 * 60 else f"{minutes // 1440} d ago"
 
 
+def advice(text: str) -> Markup:
+    """A next step as a sentence, its commands as code."""
+    return Markup(_COMMAND.sub(r"<code>\1</code>", str(escape(formats.sentence(text)))))  # noqa: S704 - escaped
+
+
 @cache
 def _environment() -> Environment:
     made = environment(HERE / "templates", ends_with_newline=False)
     named = (heat_cells.rows_of, heat_cells.is_narrow, heat_cells.day_label, listings.next_step)
     made.globals |= {each.__name__: each for each in named}
     made.filters |= {
+        "advice": advice,
         "ago": ago,
         "count": formats.count,
         "day": formats.day,
