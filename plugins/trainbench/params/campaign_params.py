@@ -18,11 +18,11 @@ from pydantic import (
     model_validator,
 )
 
+from bench_image.contract.frozen import setting
 from bench_image.contract.links import SMALLEST_BYTES
 from bench_image.contract.model_shapes import MODELS, SAME_SHAPE, known_name
 from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.own_job import OwnJob
-from bench_image.contract.setting import setting
 from bench_image.contract.spec import Measurement, NodeName, SlowdownPct, TimeoutS
 from bench_image.contract.work import (
     DataFolder,
