@@ -9,15 +9,16 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from bench_image.contract.candidates import Candidate, predicted
 from bench_image.contract.flops import flops_per_token, tokens_per_sample
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.gpu_specs import PEAK_TFLOPS, peak_tflops
 from bench_image.contract.memory_estimate import (
     GPU_MEMORY_GIB,
     USABLE_SHARE,
+    Candidate,
     all_gradients_bytes,
     memory_need_bytes,
+    predicted,
     smallest_gpu,
 )
 from bench_image.contract.options import Strategy
