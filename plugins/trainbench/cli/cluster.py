@@ -95,7 +95,7 @@ def housekeeping(
 ) -> ExitCode:
     """List leaked pods and expired artefacts of trainbench. Deletes nothing without --delete."""
     from trainbench.cluster import housekeeping as sweeping
-    from trainbench.cluster.housekeeping import Liveness, Rules
+    from trainbench.cluster.housekeeping import Liveness
     from trainbench.pods.manifests import installation_labels
     from trainbench.settings.environment import Housekeeping, Launcher
 
@@ -106,9 +106,10 @@ def housekeeping(
     def pods() -> Sequence[sweeping.Swept]:
         with _cluster(settings, kubeconfig, context) as cluster:
             # Only a task may read Airflow's DAG runs.
-            is_alive, rules = lambda _: Liveness.NOT_KNOWN, Rules(trust_age=force)
             labels, store = installation_labels(settings), base.open_store(store_url)
-            return sweeping.sweep_pods(cluster, labels, is_alive, rules, mode, store, now)
+            return sweeping.sweep_pods(
+                cluster, labels, lambda _: Liveness.NOT_KNOWN, mode, store, now, trusts_age=force
+            )
 
     parts: dict[str, Callable[[], Sequence[sweeping.Swept]]] = {
         "pods": pods,

@@ -19,8 +19,7 @@ from trainbench.core.tables import (
     text_row,
 )
 from trainbench.reporting import run_tables
-from trainbench.reporting.html import report_html
-from trainbench.reporting.report import benchmark_report
+from trainbench.reporting.report import benchmark_report, report_html
 
 
 def long_table(rows: int, **tones: Tone) -> Table:

@@ -25,7 +25,8 @@ from trainbench.params.campaign_params import parse_params
 from trainbench.pipeline import report
 from trainbench.planning.nodes import Fleet
 from trainbench.planning.plan import Plan, make_plan
-from trainbench.reporting import data_files, html, plots
+from trainbench.reporting import data_files, plots
+from trainbench.reporting import report as report_documents
 from trainbench.results import priced_runs
 from trainbench.results.artefacts import open_store
 from trainbench.results.campaign import Campaign
@@ -225,7 +226,7 @@ def test_what_fails_without_any_result_is_nobodys_fault(monkeypatch: pytest.Monk
     ("module", "name", "lost"),
     [
         (plots, "draw", "plots/node_variance.png"),
-        (html, "report_html", "report.html"),
+        (report_documents, "report_html", "report.html"),
         (data_files, "metrics_csv", "metrics.csv"),
     ],
 )
