@@ -23,7 +23,7 @@ from trainbench.comparison.noise_floor import floors
 from trainbench.core.formats import listing
 from trainbench.core.verdicts import Confirmation
 from trainbench.judging.levels import KnownLevel, made_levels
-from trainbench.pages.banners.banners import text as banner
+from trainbench.pages.web.banners import text as banner
 from trainbench.reporting.report import benchmark_report
 from trainbench.reporting.verdict_text import verdict
 
