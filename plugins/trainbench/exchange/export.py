@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
-from bench_image.contract.frozen import ContractError, fields_of
+from bench_image.contract.frozen import ContractError
 from bench_image.contract.model_shapes import EncoderDecoderShape
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.result_sections import Cost
@@ -91,9 +91,8 @@ def published(result: RunResult) -> RunResult:
         raise ExportError(f"run {run_id} ended as {result.status.value}: there is nothing to publish or to compare")
     if result.spec.drill:
         raise ExportError(f"run {run_id} is a drill: it was slowed on purpose, choose another run")
-    cost = Cost(**dict.fromkeys(fields_of(Cost)))
     missing = {path: why for path, why in result.missing.items() if path.split(".")[0] != "cost"}
-    return result.model_copy(update={"cost": cost, "missing": missing | {"cost": "a price is the reader's own"}})
+    return result.model_copy(update={"cost": Cost(), "missing": missing | {"cost": "a price is the reader's own"}})
 
 
 def imported_result(content: bytes) -> RunResult:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError, field_validator
 
-from bench_image.contract.setting import setting
+from bench_image.contract.frozen import setting
 from trainbench.params.form_fields import FormParams, airflow_schema, form_fields
 from trainbench.params.refusals import refusal
 from trainbench.prices.quote import Basis, Ownership, Pricing
