@@ -205,12 +205,22 @@ def _resolved(kind: str, value: Mapping[str, Any]) -> Config:
     config = Config(model_type=kind)
     for name, default in KINDS[kind].items():
         config[name] = _value(given, name, default) if name in given or default is REQUIRED else default
-    _resolve_heads(config)
+    heads = config["num_attention_heads"]
+    config["num_key_value_heads"] = config["num_key_value_heads"] or heads
+    if heads % config["num_key_value_heads"]:
+        raise ValueError(f"num_key_value_heads {config['num_key_value_heads']} must divide num_attention_heads {heads}")
+    if "head_dim" in config and config["head_dim"] is None:
+        if config["hidden_size"] % heads:
+            raise ValueError(f"num_attention_heads {heads} must divide hidden_size {config['hidden_size']}")
+        config["head_dim"] = config["hidden_size"] // heads
     _resolve_windows(config)
     if (chosen := config.get("num_experts_per_tok")) and chosen > (num := _num_experts(config)):
         raise ValueError(f"num_experts_per_tok is {chosen}, but there are {num} experts")
     if "mlp_only_layers" in config:
-        config["mlp_only_layers"] = _numbers(config["mlp_only_layers"] or [])
+        numbers = config["mlp_only_layers"] or []
+        if not isinstance(numbers, list) or any(type(number) is not int for number in numbers):
+            raise ValueError(f"mlp_only_layers is {numbers!r:.60}: a list of layers' numbers")
+        config["mlp_only_layers"] = sorted(set(numbers))
     return config
 
 
@@ -223,17 +233,6 @@ def _value(given: Mapping[str, Any], name: str, default: object) -> Any:
     if isinstance(default, bool):
         return given[name]
     return str(given[name])[:64] if isinstance(default, str) else _size(given, name)
-
-
-def _resolve_heads(config: Config) -> None:
-    heads = config["num_attention_heads"]
-    config["num_key_value_heads"] = config["num_key_value_heads"] or heads
-    if heads % config["num_key_value_heads"]:
-        raise ValueError(f"num_key_value_heads {config['num_key_value_heads']} must divide num_attention_heads {heads}")
-    if "head_dim" in config and config["head_dim"] is None:
-        if config["hidden_size"] % heads:
-            raise ValueError(f"num_attention_heads {heads} must divide hidden_size {config['hidden_size']}")
-        config["head_dim"] = config["hidden_size"] // heads
 
 
 def _resolve_windows(config: Config) -> None:
@@ -260,12 +259,6 @@ def _resolve_windows(config: Config) -> None:
     ):
         raise ValueError(f"layer_types must name for each of the {num} layers 'sliding_attention' or 'full_attention'")
     config["layer_types"] = types
-
-
-def _numbers(value: object) -> list[int]:
-    if not isinstance(value, list) or any(type(number) is not int for number in value):
-        raise ValueError(f"mlp_only_layers is {value!r:.60}: a list of layers' numbers")
-    return sorted(set(value))
 
 
 # --- layers
