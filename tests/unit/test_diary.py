@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trainbench.pages.banners.banners import text as banner
 
 from bench_image.contract.result import Phase, RunError, RunResult, Status
 from tests.builders import STARTED_AT, make_independent, make_result
@@ -23,7 +24,6 @@ from trainbench.comparison.noise_floor import floors
 from trainbench.core.formats import listing
 from trainbench.core.verdicts import Confirmation
 from trainbench.judging.levels import KnownLevel, made_levels
-from trainbench.pages.banners.banners import text as banner
 from trainbench.reporting.report import benchmark_report
 from trainbench.reporting.verdict_text import verdict
 
