@@ -84,8 +84,8 @@ def _stored(
         (result,) = collect([spec], [ResultReader(lines).text()], now)
         is_unusable = result.error is not None and result.error.kind in UNUSABLE
     except ResultLinesError as error:
-        end = pod_end(pod, CONTAINER, str(error), now=now)
-        (result,) = collect([spec], [None], now, ends=[end.told(str(error))])
+        end = pod_end(pod, CONTAINER, str(error), now=now, missing=str(error))
+        (result,) = collect([spec], [None], now, ends=[end])
         is_unusable = True
     if not is_unusable:
         return Outcome.STORED, write_run(store, result, rank)

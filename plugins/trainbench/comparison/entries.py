@@ -213,9 +213,7 @@ class Entry(MeasuredRuns):
     @cached_property
     def nodes(self) -> frozenset[str]:
         """The machines of all runs."""
-        return frozenset(
-            name for result in self.results for name in (result.spec.identity.node, *result.spec.identity.peers)
-        )
+        return frozenset(name for result in self.results for name in result.spec.identity.nodes)
 
     @property
     def on_cpu(self) -> bool:

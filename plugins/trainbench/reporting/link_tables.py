@@ -34,7 +34,7 @@ def tables(campaign: Campaign) -> Iterator[Table]:
         sorted(runs, key=lambda run: run.spec.identity.round),
         (
             integer("round", lambda run: run.spec.identity.round),
-            text("nodes", lambda run: ", ".join((run.spec.identity.node, *run.spec.identity.peers))),
+            text("nodes", lambda run: ", ".join(run.spec.identity.nodes)),
             text("inner link", lambda run: "on" if run.spec.link_sweep and run.spec.link_sweep.inner_link else "off"),
             *(number(f"{_title(each)} GB/s", partial(peak, each)) for each in Collective),
             number("latency us", latency_us),

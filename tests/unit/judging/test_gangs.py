@@ -17,7 +17,6 @@ from trainbench.planning.link_search import GroupState, GroupTest, Step
 from trainbench.planning.nodes import Fleet, GpuNode
 from trainbench.planning.plan import Plan, PlanError, make_plan
 from trainbench.planning.planners import PLANNERS
-from trainbench.pods.gangs import nodes_of
 
 PLANNER = PLANNERS[CampaignKind.INTERCONNECT]
 TEST = GroupTest(nodes=("node-1", "node-2"), step=Step.SCREEN)
@@ -42,7 +41,7 @@ def searched(plan: Plan, bad: Collection[str], by: Mapping[str, Any] | None = No
     results: list[RunResult] = []
     while due := played(plan, results).due:
         for spec in due:
-            nodes = nodes_of(spec)
+            nodes = spec.identity.nodes
             rate = 180.0 if {*bad} & {*nodes} else 360.0
             results.append((by or {}).get(next(filter((by or {}).get, nodes), ""), run_of)(spec, rate))
     return results

@@ -39,7 +39,7 @@ def test_the_temperature_of_a_run_is_that_of_its_hottest_gpu() -> None:
 
 def test_a_run_without_a_rate_has_none_to_compare() -> None:
     result = make_result()
-    unmeasured = result.model_copy(update={"performance": Performance.unmeasured(result.performance.clock)})
+    unmeasured = result.model_copy(update={"performance": Performance(clock=result.performance.clock)})
     assert NodeRuns("node-1", None, (unmeasured,)).rates == ()
 
 
