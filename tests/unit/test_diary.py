@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainbench.pages.banners.banners import text as banner
 
 from bench_image.contract.result import Phase, RunError, RunResult, Status
 from tests.builders import STARTED_AT, make_independent, make_result
