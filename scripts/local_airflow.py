@@ -25,6 +25,7 @@ LOCKED_S = 300  # how long each process of Airflow waits for the others' writes
 REPLY_S = LOCKED_S + 60  # for one reply of its API server, which may wait for the database
 KILLED_S = 60  # until a process that got SIGKILL is gone
 HEALTHY = ("metadatabase", "scheduler", "dag_processor")
+PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 # The machine may be busy: Airflow's own limits, 5 to 50 s, would end a task, drop a DAG or move a trigger.
 PATIENCE = {
@@ -140,6 +141,7 @@ class LocalAirflow:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C goes to us alone: we stop them in order
+                preexec_fn=end_with_parent,
             )
 
     def _run_once(self, command: Sequence[str]) -> None:
@@ -206,6 +208,12 @@ def stop_descendants(grace_s: float = 10) -> None:
             psutil.wait_procs(left, timeout=0.2)
         if not left:
             return
+
+
+def end_with_parent() -> None:
+    """In a new process: it gets SIGTERM when the one that started it ends, even by SIGKILL (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def _adopt_orphans() -> None:

@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.flops import lora_targets, num_parameters
-from bench_image.contract.least_memory import SIZED, least
 from bench_image.contract.memory_estimate import (
     GPU_MEMORY_GIB,
+    SIZED,
     USABLE_SHARE,
     keeps_unpacked,
+    least,
     memory_need_bytes,
     smallest_gpu,
 )
@@ -63,8 +64,8 @@ cover it.
 Sources: the `result.json` files, profiles and `peaks.json` under `docs/results/`. A peak hardly varies: of the three
 configurations in `peaks.json` that other runs had measured before, two gave the same bytes and one 0.04 % less.
 
-Not measured yet, so take them as estimates: `tuned` with fp8, and on several GPUs but for tier A under ddp on
-two, since head and loss are one operation; Mixtral, models beyond 8B parameters, GPT-2 with the optimizers of 8 bit;
+Not measured yet, so take them as estimates: `tuned` with fp8, under zero2 and zero3, and on four GPUs or more,
+since head and loss are one operation; Mixtral, models beyond 8B parameters, GPT-2 with the optimizers of 8 bit;
 without checkpointing fp16, fp32 and eager attention.
 `studies/measure_peaks.py` measures these and more on one GPU, but zero3.
 

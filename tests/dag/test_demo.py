@@ -21,6 +21,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from bench_image.process.parent_death import die_with_parent
 from tests.builders.ports import free_port
 from trainbench.alerting.links import report_tab
 
@@ -80,7 +81,12 @@ def last_run_and_note() -> tuple[str, str]:
 def test_ctrl_c_even_twice_leaves_no_process_behind(port: int, environment: dict[str, str]) -> None:
     command = [*DEMO, "--port", str(port), "--ui", "--made-up-nights", "2"]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+        preexec_fn=die_with_parent,
     ) as demo:
         assert demo.stdout is not None
         printed: list[str] = []

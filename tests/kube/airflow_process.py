@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from local_airflow import ROOT, LocalAirflow
+from local_airflow import ROOT, LocalAirflow, end_with_parent
 from tests import lean_airflow
 from tests.kube.e2e import E2E
 
@@ -63,6 +63,7 @@ class Components(LocalAirflow):
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=end_with_parent,
             )
 
 

@@ -7,11 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from local_airflow import LocalAirflow
+import psutil
+
+from local_airflow import LocalAirflow, end_with_parent
 from tests.builders import make_spec
 from tests.builders.ports import free_port
 from tests.kube.clusters import ROOT, connection
@@ -177,6 +179,7 @@ def started(
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.kube.airflow_process", str(port), str(state), *map(str, workers)],
         cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        preexec_fn=end_with_parent,
     )  # fmt: skip
     assert process.stdin is not None
     assert process.stdout is not None
@@ -185,8 +188,23 @@ def started(
         assert process.stdout.readline() == "healthy\n", (state / "logs" / "scheduler.log").read_text()[-2000:]
         yield Runs(LocalAirflow(port, with_triggerer=True, state=state), process.stdin, process.stdout, store)
     finally:
-        process.stdin.close()
-        process.wait(timeout=300)
+        process.kill()  # as an interrupted lane is: nothing of it may stay
+        process.wait()
+        give_up = time.monotonic() + 300
+        while left := started_in(state, *workers):
+            assert time.monotonic() < give_up, left
+            time.sleep(0.2)
+
+
+def started_in(*homes: Path) -> list[str]:
+    """The commands of Airflow's processes whose home lies in one of these folders."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            home = process.environ().get("AIRFLOW_HOME", "nowhere")
+            if any(Path(home).is_relative_to(folder) for folder in homes) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(" ".join(process.cmdline()))
+    return found
 
 
 def occupy(cluster: Any, node: str) -> None:

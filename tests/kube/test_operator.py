@@ -242,7 +242,7 @@ def hurry(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(kubernetes_operator, "REFRESH_S", 0.2)
     patch.setattr(kubernetes_operator, "RESTART_S", 3.0)
     patch.setattr(run_trigger, "MIN_DEFERRED_S", 0.0)
-    patch.setattr(run_trigger, "HOOK_S", 1e-6)  # each test has rights of its own
+    patch.setattr(kubernetes_operator, "HOOK_S", 1e-6)  # each test has rights of its own
     patch.setattr(time_limits, "LOG_SILENCE_S", 5.0)  # what takes longer is asked again
 
 
@@ -330,7 +330,7 @@ def test_a_task_that_somebody_ends_takes_its_pod_along_also_while_it_is_being_ma
 
     async def end() -> None:
         trigger = tasks.trigger("ended", tasks.options("ended", Case("exec sleep 100")))
-        task = asyncio.create_task(anext(trigger.run()))  # type: ignore[arg-type]
+        task: Any = asyncio.create_task(anext(trigger.run()))  # type: ignore[arg-type]
         while not any(entry["verb"] == "create" for entry in tasks.cluster.requests()):
             await asyncio.sleep(0.1)
         task.cancel()

@@ -20,7 +20,7 @@ from bench_image.contract.result_sections import GpuTelemetry, Probes, share_fie
 from trainbench.core.formats import count, figure, listing
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Finding, Level, Why, gpu_title
-from trainbench.pods.gangs import failed_rank, nodes_of
+from trainbench.pods.gangs import failed_rank
 from trainbench.results.readings import gpu_name, most_shared, shared_by
 
 SOURCE = "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"
@@ -126,7 +126,7 @@ def broken_gpu_findings(results: Sequence[RunResult]) -> tuple[Finding, ...]:
 
 def _events(result: RunResult) -> Iterator[Event]:
     """Each GPU of the run with its node."""
-    nodes, gpus = nodes_of(result.spec), result.telemetry.gpus
+    nodes, gpus = result.spec.identity.nodes, result.telemetry.gpus
     for position, gpu in enumerate(gpus):
         # A gang that failed has the GPUs of one pod only.
         is_whole = len(gpus) == result.spec.placement.world_size
@@ -268,6 +268,7 @@ class Band(NamedTuple):
 
 ALL_H200 = "docs/results/**/result.json, of NVIDIA H200"
 PROBED = "docs/results/probes-h200-2026-11-23"
+TWO_GPUS = "docs/results/two-gpus-h200-2026-11-28"
 # One GPU alone and up to four of a host at once, which share its memory: hence the width of host-to-device. What was
 # measured of device-to-host was one GPU; it has the same link, and the same band.
 H200_LINK = Band(59.0, 91.0, ALL_H200)
@@ -276,6 +277,7 @@ BANDS: Mapping[str, Mapping[str, Band]] = {
         "h2d_gb_per_s": H200_LINK,
         "d2h_gb_per_s": H200_LINK,
         "memory_gb_per_s": Band(77.5, 90.0, PROBED),
+        "peer_gb_per_s": Band(65.5, 90.5, TWO_GPUS),  # two of a host, both directions of 18 NVLinks at once
         "matmul_bf16_tflops": Band(69.5, 86.0, ALL_H200),
         "matmul_fp8_tflops": Band(67.0, 80.5, PROBED),
     },

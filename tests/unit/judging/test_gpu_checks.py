@@ -200,11 +200,17 @@ def test_a_kind_of_gpu_that_was_never_measured_is_odd_far_below_all_bands_only()
     assert "is 29 % of the data sheet's 32" in finding.summary
 
 
+@pytest.mark.parametrize(("h2d_gb_per_s", "is_odd"), [(37.76, False), (37.75, True)])
+def test_a_share_at_the_edge_of_its_band_is_usual(h2d_gb_per_s: float, is_odd: bool) -> None:
+    """59 % of 64 GB/s is 37.76."""
+    assert bool(odd_probe_findings([make_result(h2d_gb_per_s=h2d_gb_per_s)])) is is_odd
+
+
 def test_an_unknown_gpu_has_no_shares() -> None:
     assert probe_shares(make_result(gpu_name="NVIDIA Fake 9000")) == ()
 
 
-def test_every_committed_result_of_a_gpu_alone_lies_in_the_bands() -> None:
+def test_every_committed_result_of_an_unshared_gpu_lies_in_the_bands() -> None:
     """And the bands are no wider than 5 % of what was measured, on each side."""
     seen: dict[str, list[float]] = {rate: [] for rate in BANDS[H200]}
     for text in committed("*/result.json").values():
@@ -219,7 +225,8 @@ def test_every_committed_result_of_a_gpu_alone_lies_in_the_bands() -> None:
             seen[share.rate].append(share.pct)
     for one in document("probes-h200-2026-11-23/probes.json")["rounds"]:
         for rate, pcts in seen.items():
-            pcts.append(one["probes"][share_field(rate)])
+            if rate != "peer_gb_per_s":  # one GPU
+                pcts.append(one["probes"][share_field(rate)])
     for rate, pcts in seen.items():
         band = BANDS[H200][rate]
         assert band.low_pct <= min(pcts) <= max(pcts) <= band.high_pct, rate

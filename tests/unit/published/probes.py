@@ -30,12 +30,12 @@ def note() -> Iterator[str]:
 
 
 def bands() -> Iterator[str]:
-    """The table of docs/benchmarks.md; tests/unit/judging/test_probe_bands.py holds the bands to the result files."""
+    """The table of docs/benchmarks.md; tests/unit/judging/test_gpu_checks.py holds the bands to the result files."""
     of_h200 = BANDS["NVIDIA H200"]
     assert of_h200["h2d_gb_per_s"] == of_h200["d2h_gb_per_s"]
     labels = {
         "h2d_gb_per_s": "host-to-device, device-to-host",
-        **{rate: KINDS[rate].label for rate in ("memory_gb_per_s", "matmul_bf16_tflops", "matmul_fp8_tflops")},
+        **{rate: KINDS[rate].label for rate in BANDS["NVIDIA H200"] if rate not in ("h2d_gb_per_s", "d2h_gb_per_s")},
     }
     for rate, label in labels.items():
         band, promised = of_h200[rate], f"{data_sheet('NVIDIA H200')[rate]:,.0f} {KINDS[rate].unit}"
