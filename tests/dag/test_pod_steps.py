@@ -67,6 +67,14 @@ class Pods:
     def run(self, task: Any = None, event: Any = None) -> Any:
         self.operator().to_its_end(task or self.task(), event)
 
+    def add_peer(self) -> None:
+        """The pod of the other rank of a gang, which runs."""
+        self.peers = PEERS
+        peer = manifest(make_spec(node="gpu-7", gpus_per_node=1, **PEERS), PodSettings(), node_rank=1)
+        named = {"name": "peer", "uid": "uid-peer", "resourceVersion": "1"}
+        self.api.there["peer"] = {**peer, "metadata": {**peer["metadata"], **named}}
+        self.api.run("peer")
+
     def deferred(self, operator: Any) -> Any:
         """The operator, when its steps have run as in the triggerer."""
         for pause_s in operator.steps(self.task()):
@@ -464,7 +472,14 @@ def test_a_node_that_serves_no_log_is_waited_for_once_and_leaves_the_pod_for_rel
     assert list(pods.api.there) == [pods.name]
 
 
-@pytest.mark.parametrize(("kind", "words"), [("vanished", "its pod is gone"), ("not_stored", "no pod was made: away")])
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("vanished", "its pod is gone"),
+        ("not_stored", "no pod was made: away"),
+        ("unschedulable", "is the name misspelt"),
+    ],
+)
 def test_a_rank_without_a_pod_is_not_made_anew_alone_and_ends_its_gang(
     pods: Pods, monkeypatch: pytest.MonkeyPatch, kind: str, words: str
 ) -> None:
@@ -474,18 +489,27 @@ def test_a_rank_without_a_pod_is_not_made_anew_alone_and_ends_its_gang(
     from trainbench.orchestration import kubernetes_operator
     from trainbench.results.store_files import StoreError
 
-    pods.peers = PEERS
-    peer = manifest(make_spec(node="gpu-7", gpus_per_node=1, **PEERS), PodSettings(), node_rank=1)
-    named = {"name": "peer", "uid": "uid-peer", "resourceVersion": "1"}
-    pods.api.there["peer"] = {**peer, "metadata": {**peer["metadata"], **named}}
-    pods.api.run("peer")
+    pods.add_peer()
     if kind == "not_stored":
         monkeypatch.setattr(kubernetes_operator, "arrived_of_pod", Mock(side_effect=StoreError("away")))
+    if kind == "unschedulable":
+        pods.api.known_nodes.clear()
     with pytest.raises(AirflowFailException, match=words):
         pods.run(pods.task(try_number=2 if kind == "vanished" else 1))
 
     assert (pods.end["kind"], pods.end["pod"]) == (kind, None)
     assert (pods.api.created, pods.api.deleted) == ([], ["peer"])
+    after_fault("rank-without-place", pods=pods.api.there)
+
+
+def test_a_rank_that_is_marked_failed_by_hand_takes_its_gang_along(pods: Pods) -> None:
+    pods.add_peer()
+    rank = pods.operator()
+    next(rank.steps(pods.task()))
+    pods.api.run(pods.name)
+    rank.on_kill()
+
+    assert set(pods.api.deleted) == {pods.name, "peer"}
 
 
 def test_a_rank_that_airflow_lost_after_its_result_was_stored_hands_it_over(pods: Pods) -> None:
