@@ -20,6 +20,7 @@ from typing import Any, cast
 import pytest
 import yaml
 
+from bench_image.process.parent_death import die_with_parent
 from tests.kube.clusters import ROOT, airflows_kubeconfig
 from tests.kube.e2e import E2e, E2eError, read_e2e
 from tests.kube.real_cluster import RealCluster
@@ -83,7 +84,7 @@ def run_suite(kubeconfig: Path, *options: str, **environ: str) -> Any:
     clean |= {name: value for name, value in os.environ.items() if name == "E2E_PATIENCE"}
     command = [sys.executable, "-m", "pytest", "-q", "-rfEs", "--tb=short", "-p", "no:cacheprovider", *options]
     env = {**clean, "E2E_KUBECONFIG": str(kubeconfig), **environ}
-    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, preexec_fn=die_with_parent)
 
 
 def reasons(output: str) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.builders.nights import night
+from tests.dag.conftest import load_dags
 from tests.dag.pages.site import LAST_NIGHT, WELL, use
 from trainbench.core.verdicts import Why
 from trainbench.history.history import open_history
@@ -62,3 +63,17 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(SimpleAuthManager, "is_authorized_dag", is_authorized_dag)
 
     return narrow
+
+
+@pytest.fixture(scope="package")
+def our_dags(client: Any) -> None:
+    """Our DAGs in Airflow's database, as its processor writes them."""
+    from airflow.models.dag import DagModel
+    from airflow.models.serialized_dag import SerializedDagModel
+    from airflow.serialization.serialized_objects import LazyDeserializedDAG
+    from airflow.utils.session import create_session
+
+    for dag_id, dag in load_dags().dags.items():
+        with create_session() as session:
+            session.merge(DagModel(dag_id=dag_id, bundle_name="dags-folder", fileloc=dag.fileloc, is_stale=False))
+        SerializedDagModel.write_dag(LazyDeserializedDAG.from_dag(dag), bundle_name="dags-folder")
