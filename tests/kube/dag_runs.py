@@ -40,6 +40,7 @@ SETTINGS = {
     "TRAINBENCH_SCHEDULE_STRATEGY_SCALING": "none",
     "TRAINBENCH_SCHEDULE_INTERCONNECT": "none",
     "TRAINBENCH_SCHEDULE_HOUSEKEEPING": "none",
+    "TRAINBENCH_SCHEDULE_COST_REPORT": "0 0 29 2 *",  # for it starts with each campaign's results only if it has one
 }
 ENDED = ("success", "failed")
 WHILE_A_POD_RUNS = "running" if os.environ.get("TRAINBENCH_DEFERRABLE") == "false" else "deferred"  # its task's state
