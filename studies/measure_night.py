@@ -37,7 +37,7 @@ from trainbench.params.campaign_params import parse_params
 from trainbench.planning.nodes import Fleet, GpuNode
 from trainbench.planning.plan import make_plan
 
-DAG, IMAGE = "node_consistency", "trainbench/bench:0.1.0"
+DAG, IMAGE = "node_consistency", "trainbench/bench:0.2.0"
 SCHEDULES = {f"TRAINBENCH_SCHEDULE_{dag}": "none" for dag in ("NODE_CONSISTENCY", "STRATEGY_SCALING", "HOUSEKEEPING")}
 SAMPLE_S = 3.0
 NODE = "node-of-the-pod"

@@ -1,7 +1,7 @@
 # The Airflow image with the training stack beside it, in its own environment: the local launcher then runs the benchmark
 # as processes of this container. For one machine without Kubernetes; docker/compose.local.yaml uses it.
-ARG BENCH_IMAGE=trainbench/bench:0.1.0
-ARG AIRFLOW_IMAGE=trainbench/airflow:0.1.0
+ARG BENCH_IMAGE=trainbench/bench:0.2.0
+ARG AIRFLOW_IMAGE=trainbench/airflow:0.2.0
 FROM ${BENCH_IMAGE} AS bench
 
 FROM ${AIRFLOW_IMAGE}

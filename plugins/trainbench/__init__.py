@@ -7,4 +7,4 @@ them). Read `pipeline.py` first: one night as named steps. `orchestration/dag_fa
 `cli/app.py` onto a command line.
 """
 
-__version__ = "0.1.0"  # of the wheel and the images; tests/unit/scripts/test_release.py names the files that follow
+__version__ = "0.2.0"  # of the wheel and the images; tests/unit/scripts/test_release.py names the files that follow

@@ -32,7 +32,7 @@ NODE: dict[str, Any] = {
         "allocatable": {"nvidia.com/gpu": "8"},
         "capacity": {"nvidia.com/gpu": "8"},
         "conditions": [{"type": "Ready", "status": "True"}],
-        "images": [{"names": ["docker.io/trainbench/bench:0.1.0"]}],
+        "images": [{"names": ["docker.io/trainbench/bench:0.2.0"]}],
     },
 }
 

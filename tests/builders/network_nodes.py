@@ -14,7 +14,7 @@ from bench_image.contract.result import Phase, RunResult, Status, failed_result
 from bench_image.contract.spec import RunSpec
 from tests.builders.image_processes import environment, finish
 from tests.builders.warm_processes import WarmProcess
-from trainbench.pods.gangs import combine_ranks, nodes_of
+from trainbench.pods.gangs import combine_ranks
 
 
 def unavailable() -> str | None:
@@ -63,7 +63,7 @@ class Network:
 
     def start(self, spec: RunSpec, folder: Path) -> dict[str, WarmProcess]:
         """The pods of a gang, by node."""
-        nodes = nodes_of(spec)
+        nodes = spec.identity.nodes
         meeting = {"MASTER_ADDR": self.address[nodes[0]], "MASTER_PORT": "29500", "GLOO_SOCKET_IFNAME": "eth0"}
         pods = {}
         for rank, node in enumerate(nodes):

@@ -91,7 +91,7 @@ class FakeApi:
 
     def pod(self, name: str) -> Any:
         self._answer()
-        return deepcopy(self._pod(name))
+        return deepcopy(self.there.get(name))
 
     def nodes(self, labels: Mapping[str, str]) -> tuple[Any, ...]:
         self._answer()
@@ -101,13 +101,13 @@ class FakeApi:
         self._answer()
         return ()
 
-    def log_chunks(self, name: str, _: str) -> Iterator[bytes]:
+    def log_lines(self, name: str, _: str) -> Iterator[str]:
         self._answer()
         self._pod(name)
         log = self.logs.get(name, [])
         if isinstance(log, Exception):
             raise log
-        yield "\n".join(log).encode()
+        yield from log
 
     def delete_pod(self, name: str, uid: str | None = None, version: str | None = None, **options: Any) -> None:
         self._answer()

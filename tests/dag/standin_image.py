@@ -40,7 +40,7 @@ BREAKS = {
 
 def main() -> int:
     spec = parse_spec(os.environ[SPEC_ENV])
-    node = (spec.identity.node, *spec.identity.peers)[int(os.environ.get("NODE_RANK", "0"))]
+    node = spec.identity.nodes[int(os.environ.get("NODE_RANK", "0"))]
     kind = node.rsplit("gpu-", 1)[-1]
     print(f"phase=measure node={node}", flush=True)
     time.sleep(float(os.environ.get("STANDIN_S", "0")))
@@ -71,9 +71,7 @@ def _healthy(spec: RunSpec, kind: str) -> str:
         now = datetime.now(UTC) + CLOCKS.get(kind, timedelta())
         times = {"started_at": now - (result.finished_at - result.started_at), "finished_at": now}
     links = (
-        make_links(12.0 if any("lame" in name for name in (spec.identity.node, *spec.identity.peers)) else 36.0)
-        if spec.link_sweep
-        else None
+        make_links(12.0 if any("lame" in name for name in spec.identity.nodes) else 36.0) if spec.link_sweep else None
     )
     return result.model_copy(update={"spec": spec, "links": links} | times).model_dump_json()
 

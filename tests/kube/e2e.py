@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 NAMESPACE = "trainbench"
-BENCH_IMAGE = "trainbench/bench:0.1.0"
+BENCH_IMAGE = "trainbench/bench:0.2.0"
 ONLY_REAL = ("E2E_NAMESPACE", "E2E_IMAGE", "E2E_NODES")
 
 

@@ -32,7 +32,7 @@ def use_standin_image(cluster: Any, folder: Path, run_s: int) -> None:
     folder.chmod(0o755)
     program = ROOT / "tests" / "dag" / "standin_image.py"
     made = scripted_image(folder, program, ROOT, PYTHONPATH=f"{ROOT}:{ROOT / 'plugins'}", STANDIN_S=f"{run_s}")
-    cluster.set_images({"trainbench/bench:0.1.0": made})
+    cluster.set_images({"trainbench/bench:0.2.0": made})
 
 
 def test_a_night_on_a_shared_cluster(cluster: Any, runs: Runs, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_without_a_kubeconfig_the_stand_in_is_used() -> None:
 
 def test_everything_but_the_kubeconfig_has_a_default(tmp_path: Path) -> None:
     path = write(tmp_path / "config")
-    assert read_e2e({"E2E_KUBECONFIG": str(path)}) == E2e(path, "trainbench", "trainbench/bench:0.1.0", (), 1.0)
+    assert read_e2e({"E2E_KUBECONFIG": str(path)}) == E2e(path, "trainbench", "trainbench/bench:0.2.0", (), 1.0)
     write(path, namespace="bench")
     assert read_e2e({"E2E_KUBECONFIG": str(path)}).namespace == "bench"
     variables = {"E2E_NAMESPACE": "other", "E2E_IMAGE": "r/b:2", "E2E_NODES": "a, b", "E2E_PATIENCE": "3"}
@@ -125,7 +125,7 @@ def test_the_suite_runs_as_shipped_with_the_shipped_rights_on_one_node_without_g
     assert [why for why in reasons(done.stdout) if not any(re.fullmatch(known, why) for known in SKIPS)] == []
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed
-    assert int(passed[1]) >= 15, done.stdout[-15000:]
+    assert int(passed[1]) >= 12, done.stdout[-15000:]
     assert outside.pods() == []
 
 

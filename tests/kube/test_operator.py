@@ -242,7 +242,7 @@ def hurry(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(kubernetes_operator, "REFRESH_S", 0.2)
     patch.setattr(kubernetes_operator, "RESTART_S", 3.0)
     patch.setattr(run_trigger, "MIN_DEFERRED_S", 0.0)
-    patch.setattr(run_trigger, "HOOK_S", 1e-6)  # each test has rights of its own
+    patch.setattr(kubernetes_operator, "HOOK_S", 1e-6)  # each test has rights of its own
     patch.setattr(time_limits, "LOG_SILENCE_S", 5.0)  # what takes longer is asked again
 
 

@@ -15,8 +15,7 @@ from tests.builders import make_spec
 from trainbench import __version__
 from trainbench.cluster.kubernetes_api import NEEDED
 from trainbench.cluster.node_marks import NEEDED_TO_MARK
-from trainbench.pods.gangs import PORT
-from trainbench.pods.manifests import RENDEZVOUS, PodSettings, installation_labels, manifests
+from trainbench.pods.manifests import PORT, RENDEZVOUS, PodSettings, installation_labels, manifests
 from trainbench.settings.environment import Launcher, read_settings
 
 ROOT = Path(__file__).resolve().parents[2]

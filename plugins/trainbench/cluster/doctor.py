@@ -38,8 +38,7 @@ from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.nodes import Fleet, GpuNode, fleet_of
 from trainbench.planning.plan import make_plan
 from trainbench.planning.planners import PLANNERS
-from trainbench.pods.gangs import PORT
-from trainbench.pods.manifests import CONTAINER, RENDEZVOUS, PodSettings, manifest
+from trainbench.pods.manifests import CONTAINER, PORT, RENDEZVOUS, PodSettings, manifest
 from trainbench.pods.placement import MAKE_IT_FIT, MAKE_IT_WELCOME, never_fits, refused_by
 from trainbench.pods.pod_end import EndKind, pod_end
 from trainbench.results.artefacts import open_store
@@ -419,8 +418,9 @@ def _ended(cluster: Cluster, name: str) -> dict[str, Any]:
     """The pod's last state: ended, or without an image or a node in useful time."""
     started = time.monotonic()
     while True:
-        pod = cluster.pod(name)
-        waited_s = time.monotonic() - started
+        pod, waited_s = cluster.pod(name), time.monotonic() - started
+        if pod is None:
+            raise ClusterError(f"somebody deleted the pod {name}")
         is_placed = bool(pod["spec"].get("nodeName"))
         has_ended = pod["status"].get("phase") in ("Succeeded", "Failed")
         if has_ended or waited_s > (WAIT_S if is_placed else PLACE_WAIT_S):
@@ -482,7 +482,7 @@ def interpreter(site: Site) -> Answer:
 
 def gpus_here(_: Site) -> Answer:
     if gpus := visible_gpus():
-        return Answer(OK, f"{gpus.count} x {gpus.product}, {gpus.memory_bytes / 1e9:.1f} GB each")
+        return Answer(OK, f"{gpus.num_gpus} x {gpus.gpu_product}, {(gpus.gpu_memory_bytes or 0) / 1e9:.1f} GB each")
     return Answer(OK, "nvidia-smi lists none: only trials on the CPU can run here")  # no warning: trials run
 
 

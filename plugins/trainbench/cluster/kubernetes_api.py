@@ -25,8 +25,8 @@ from trainbench.settings.environment import Settings
 TIMEOUTS_S = (3.0, 10.0)  # to connect, to read
 RETRY_AFTER_S = 0.3
 PAGE = 500  # objects in one answer
-CHUNK_BYTES = 65_536  # of a log
 CORE = "CoreV1Api"
+PASSING = (409, 410, 429)  # statuses beside 5xx: a conflict, a page of a list expired, too many requests
 
 
 class ClusterError(RuntimeError):
@@ -37,6 +37,11 @@ class ClusterError(RuntimeError):
     def __init__(self, text: str, message: str | None = None, status: int = 503) -> None:
         super().__init__(text)
         self.message, self.status = message or text, status
+
+    @property
+    def is_outage(self) -> bool:
+        """Whether the same request may be answered later."""
+        return self.status >= 500 or self.status in PASSING
 
 
 class Unreachable(ClusterError):
@@ -146,19 +151,22 @@ class Cluster:
     def create_pod(self, pod: Any) -> dict[str, Any]:
         return self._object(CORE, "create_namespaced_pod", self.namespace, pod)
 
-    def pod(self, name: str) -> dict[str, Any]:
-        return self._object(CORE, "read_namespaced_pod", name, self.namespace)
+    def pod(self, name: str) -> dict[str, Any] | None:
+        """None: there is none of this name."""
+        named = self._list("list_namespaced_pod", self.namespace, field_selector=f"metadata.name={name}")
+        return next(iter(named), None)
 
     def log(self, name: str, container: str, last_lines: int | None = None) -> str:
         """The container's log, whole or its last lines."""
         tail = {} if last_lines is None else {"tail_lines": last_lines}
         return self._text(CORE, "read_namespaced_pod_log", name, self.namespace, container=container, **tail)
 
-    def log_chunks(self, name: str, container: str) -> Iterator[bytes]:
-        """The container's log, however long."""
+    def log_lines(self, name: str, container: str) -> Iterator[str]:
+        """The container's log, line by line, however long: the node's kubelet limits that."""
         asked = self._reply(CORE, "read_namespaced_pod_log", name, self.namespace, container=container)
         with asked as reply, closing(reply):
-            yield from reply.stream(CHUNK_BYTES)
+            for line in reply:
+                yield line.decode(errors="backslashreplace").removesuffix("\n")
 
     def events(self, pod: str) -> tuple[dict[str, Any], ...]:
         """Of the pod of this name, also where it is gone."""

@@ -5,7 +5,7 @@ their result is stored, or its absence is established.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -19,8 +19,8 @@ from trainbench.cluster.kubernetes_api import Cluster, ClusterError, Refused
 from trainbench.core.formats import listing
 from trainbench.planning.nodes import not_ready
 from trainbench.pods.manifests import CONTAINER, node_of
-from trainbench.pods.pod_log import MAX_LINE, LogTail
-from trainbench.pods.time_limits import GRACE_S, RESTART_S, ended_well, has_ended
+from trainbench.pods.pod_log import LogTail
+from trainbench.pods.time_limits import RESTART_S, ended_well, has_ended
 from trainbench.results.arrivals import Arrival, arrived_of_pod, keep_log, run_of, store_arrival
 from trainbench.results.artefacts import Store
 
@@ -28,16 +28,15 @@ Pod = Mapping[str, Any]  # as the API's JSON
 Condition = Callable[[Pod], bool]
 Log = Callable[[str], None]
 NO_LOG = (400, 404)  # the pod has no log, or is gone; any other refusal leaves open what the pod holds
-PASSING = (409, 410, 429)  # statuses beside 5xx: a conflict, a page of a list expired, too many requests
 
 
 class Left(Frozen):
-    """What a pod left. `missing`: what the reader missed where it left no result. `log`: its last part, where it was
-    read now.
+    """What a pod left; neither `arrival` nor `missing`: it was not looked for. `missing`: what the reader missed where
+    it left no result. `log`: its last part, where it was read now.
     """
 
     arrival: Arrival | None = None
-    missing: str = ABSENT
+    missing: str = ""
     log: str = Field("", exclude=True)
 
 
@@ -50,12 +49,12 @@ def collect(cluster: Cluster, store: Store, manifest: Pod, name: str, warn: Log,
         return Left(arrival=arrival)
     tail, reader = LogTail(), ResultReader()
     try:
-        for line in log_lines(cluster.log_chunks(name, CONTAINER)):
+        for line in cluster.log_lines(name, CONTAINER):
             if line and not reader.add(line):
                 tail.add(line)
     except Refused as error:
         if error.status in NO_LOG:
-            return Left()
+            return Left(missing=ABSENT)
         raise
     keep_log(store, manifest, tail.text, warn)
     try:
@@ -63,25 +62,6 @@ def collect(cluster: Cluster, store: Store, manifest: Pod, name: str, warn: Log,
     except ResultLinesError as error:
         return Left(missing=str(error), log=tail.text)
     return Left(arrival=store_arrival(store, manifest, text, datetime.now(UTC)), log=tail.text)
-
-
-def log_lines(chunks: Iterator[bytes]) -> Iterator[str]:
-    """The lines, of each the last MAX_LINE bytes: a part of a result ends its line, whatever stands before it. One
-    chunk is in memory; how long a log can be, the node's kubelet limits.
-    """
-    begun = b""
-    for chunk in chunks:
-        *complete, last = chunk.split(b"\n")
-        for piece in complete:
-            yield (begun + piece)[-MAX_LINE:].decode(errors="backslashreplace")
-            begun = b""
-        begun = (begun + last)[-MAX_LINE:]
-    yield begun.decode(errors="backslashreplace")
-
-
-def is_outage(error: ClusterError) -> bool:
-    """Whether the same request may be answered later."""
-    return error.status >= 500 or error.status in PASSING
 
 
 def read_node(cluster: Cluster, name: str | None) -> Mapping[str, Any] | None:
@@ -92,21 +72,11 @@ def read_node(cluster: Cluster, name: str | None) -> Mapping[str, Any] | None:
         return None
 
 
-def read_pod(cluster: Cluster, name: str) -> Pod | None:
-    """None: it is gone. Raises ClusterError."""
-    try:
-        return cluster.pod(name)
-    except Refused as error:
-        if error.status == 404:
-            return None
-        raise
-
-
 def runs_or_waits(pod: Pod) -> bool:
     return not has_ended(pod, CONTAINER)
 
 
-def delete_while(cluster: Cluster, holds: Condition | None, seen: Pod, grace_s: float = GRACE_S) -> Pod | None:
+def delete_while(cluster: Cluster, holds: Condition | None, seen: Pod) -> Pod | None:
     """Request the deletion of this very pod, as long as `holds` is true of it as it is then: else return it, since it
     may hold a result. `holds` None: whatever it has become. None: it goes, or is gone. Raises ClusterError.
     """
@@ -120,12 +90,12 @@ def delete_while(cluster: Cluster, holds: Condition | None, seen: Pod, grace_s: 
             return None
         version = metadata["resourceVersion"] if holds else None
         try:
-            cluster.delete_pod(metadata["name"], uid, version, gracePeriodSeconds=grace_s)
+            cluster.delete_pod(metadata["name"], uid, version)
             return None
         except Refused as error:
             if error.status != 409:  # it has changed since it was seen
                 raise
-        pod = read_pod(cluster, metadata["name"])
+        pod = cluster.pod(metadata["name"])
     return None
 
 
@@ -150,13 +120,13 @@ def delete_pods(
         return [pod for pod in left if pod]
 
     def delete_ended(pod: Pod, store: Store, waits: bool) -> Pod | None:
-        run, name = None, pod["metadata"]["name"]
-        with suppress(ContractError):  # of a version that nobody here can read
+        name = pod["metadata"]["name"]
+        with suppress(ContractError):  # a run of a version that nobody here can read leaves nothing to store
             run = run_of(pod)
-        if run and (arrival := collect(cluster, store, pod, name, log, replaces).arrival):
-            log(f"the result of {name} is stored as {arrival.address}")
-        elif run and waits and ended_well(pod, CONTAINER) and read_pod(cluster, name):
-            return pod
+            if run and (arrival := collect(cluster, store, pod, name, log, replaces).arrival):
+                log(f"the result of {name} is stored as {arrival.address}")
+            elif run and waits and ended_well(pod, CONTAINER) and cluster.pod(name):
+                return pod
         return delete_while(cluster, None, pod)
 
     ended = left_by(partial(delete_while, cluster, runs_or_waits), pods)
@@ -175,7 +145,7 @@ def release(cluster: Cluster, store: Store, labels: Mapping[str, str], log: Log)
     errors = delete_pods(cluster, pods.values(), store, log)
     for name, error in errors.items():
         trouble = not_ready(node) if (node := read_node(cluster, node_of(pods[name]))) else None
-        if trouble and isinstance(error, ClusterError) and is_outage(error):
+        if trouble and isinstance(error, ClusterError) and error.is_outage:
             log(f"{name} stays, its node does not answer ({trouble}): clear this task when the node is back")
         else:
             kept.append(f"{name} ({error})")

@@ -10,7 +10,14 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from bench_image.contract.result import RunResult
-from trainbench.comparison.entries import MeasuredRuns, changed_fields, gpu_kind_by_node, kind_of_skipped, value_text
+from trainbench.comparison.entries import (
+    MeasuredRuns,
+    changed_fields,
+    gpu_kind_by_node,
+    kind_of_skipped,
+    run_of,
+    value_text,
+)
 from trainbench.core.grouping import grouped
 from trainbench.figure_catalogue.figure import Figure
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, USD_PER_1M_TOKENS, USD_PER_1000_SAMPLES
@@ -155,21 +162,10 @@ def paired_runs(base: Sequence[RunResult], other: Sequence[RunResult]) -> tuple[
     )
 
 
-def noise_of_one_run(configurations: Iterable[Sequence[RunResult]]) -> noise.Noise | None:
-    """The noise of good runs on nodes of one kind; `configurations`: the runs of each. None: nothing was repeated."""
-    of_nodes = (grouped((result.spec.identity.node, _run(result)) for result in results) for results in configurations)
-    by_node = grouped(pair for of_node in of_nodes for pair in of_node.items())
-    return noise.joined(map(noise.estimate, by_node.values()))
-
-
 def _by_round(results: Sequence[RunResult]) -> Mapping[tuple[str, int], noise.Run]:
-    return {(r.spec.identity.node, r.spec.identity.round): _run(r) for r in results if r.performance.samples_per_second}
-
-
-def _run(result: RunResult) -> noise.Run:
-    performance = result.performance
-    windows = tuple(window.samples_per_second for window in performance.windows)
-    return noise.Run(result.spec.identity.round, performance.samples_per_second or 0.0, windows)
+    return {
+        (r.spec.identity.node, r.spec.identity.round): run_of(r) for r in results if r.performance.samples_per_second
+    }
 
 
 WORTH_PCT = 1.0  # smaller differences do not matter, however certain

@@ -189,7 +189,7 @@ def _between_runs(results: Sequence[RunResult]) -> Iterator[Finding]:
     """Findings on equal runs on the same machines that differ too much; drills are left out."""
     # The effective spec, not the spec: "auto" may have chosen differently.
     equal = grouped(
-        ((r.effective_spec.fingerprint, r.spec.identity.node, *r.spec.identity.peers), (steps.median_s, r))
+        ((r.effective_spec.fingerprint, *r.spec.identity.nodes), (steps.median_s, r))
         for r in results
         if (steps := r.performance.step_time) and not r.spec.drill
     )

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,16 +21,14 @@ from bench_image.contract.work import AUTO, PRESET_SETTINGS, Device, Preset
 from trainbench.core.formats import count, share
 from trainbench.core.grouping import grouped
 from trainbench.core.known_values import known_median
-from trainbench.core.verdicts import Tolerances
 from trainbench.figure_catalogue.figure import Figure
 from trainbench.figure_catalogue.run_figures import COST_FIGURES, PEAK_MEMORY_GB, SAMPLES_PER_SECOND, TOKENS_PER_SECOND
+from trainbench.judging.noise import Run, chance_of_median, to_pct
 from trainbench.planning.skipped import Skipped
 from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
 from trainbench.results.readings import gpu_name, hardware_name, is_measured
 
-# Of a strategy's only run, which cannot show its own: what equal nodes may differ by.
-ONE_RUN_NOISE_PCT = Tolerances().samples_per_second_pct
 # The settings of one preset: jobs that are equal at these settings differ in their presets only.
 DECIDED_BY_PRESET: Mapping[str, Any] = {"preset": Preset.AS_USERS_RUN, **PRESET_SETTINGS[Preset.AS_USERS_RUN]}
 
@@ -173,6 +170,22 @@ class MeasuredRuns:
     def median(self, value: Callable[[RunResult], float | None]) -> float | None:
         return known_median(map(value, self.results))
 
+    @cached_property
+    def noise(self) -> float:
+        """How far chance may have moved the throughput, as a logarithm: see `chance_of_median`."""
+        return chance_of_median(list(map(run_of, self.results)))
+
+    @property
+    def noise_pct(self) -> float:
+        return to_pct(self.noise)
+
+
+def run_of(result: RunResult) -> Run:
+    """A run that measured a throughput, as noise is estimated from it."""
+    performance = result.performance
+    windows = tuple(window.samples_per_second for window in performance.windows)
+    return Run(result.spec.identity.round, performance.samples_per_second or 0.0, windows)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Entry(MeasuredRuns):
@@ -200,9 +213,7 @@ class Entry(MeasuredRuns):
     @cached_property
     def nodes(self) -> frozenset[str]:
         """The machines of all runs."""
-        return frozenset(
-            name for result in self.results for name in (result.spec.identity.node, *result.spec.identity.peers)
-        )
+        return frozenset(name for result in self.results for name in result.spec.identity.nodes)
 
     @property
     def on_cpu(self) -> bool:
@@ -223,19 +234,6 @@ class Entry(MeasuredRuns):
     def name(self) -> str:
         """ "ddp on 4 GPUs"."""
         return f"{self.strategy} on {self.size}"
-
-    @cached_property
-    def noise_pct(self) -> float:
-        """Noise of the throughput in percent: the largest of half the range of the runs (of one run ONE_RUN_NOISE_PCT),
-        half the range of the windows of one run, and the 95 % half-width of the mean step time.
-        """
-        performances = [result.performance for result in self.results]
-        rates = [each.samples_per_second for each in performances if each.samples_per_second]
-        noises = [ONE_RUN_NOISE_PCT if len(rates) == 1 else half_range_pct(rates)]
-        for each in performances:
-            noises += [each.step_time.half_width_pct] if each.step_time else []
-            noises.append(half_range_pct([window.samples_per_second for window in each.windows]))
-        return max(noises)
 
 
 def entries(group: WorkGroup, size: int) -> list[Entry]:
@@ -262,8 +260,8 @@ def apart_pct(one: Entry, other: Entry) -> float:
 
 
 def both_noises_pct(one: Entry, other: Entry) -> float:
-    """Noise of the difference of two independent figures, in percent: the root of the sum of their squares."""
-    return math.hypot(one.noise_pct, other.noise_pct)
+    """How far apart chance may bring two independent figures, in percent of the larger."""
+    return to_pct(math.hypot(one.noise, other.noise))
 
 
 def is_tie(one: Entry, other: Entry) -> bool:
@@ -296,11 +294,6 @@ def tie_sentences(ranked: Sequence[Entry]) -> tuple[str, ...]:
         for first, second in pairwise(ranked)
         if is_tie(first, second)
     )
-
-
-def half_range_pct(rates: Sequence[float]) -> float:
-    """Half of (largest - smallest), in percent of the median; 0 without values."""
-    return 50 * (max(rates) - min(rates)) / statistics.median(rates) if rates else 0.0
 
 
 CPU, UNKNOWN = "CPU", "GPU unknown"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +12,7 @@ from bench_image.contract.memory_estimate import memory_need_bytes
 from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
-from trainbench.comparison.configurations import SpeedUp, noise_of_one_run, runs_with_throughput
+from trainbench.comparison.configurations import SpeedUp, runs_with_throughput
 from trainbench.comparison.entries import MeasuredRuns, by_placed_work, gpu_kind_by_node, kind_of_skipped
 from trainbench.core.formats import DAYS_FROM_H, NA, figure, listing, usd
 from trainbench.core.grouping import grouped
@@ -23,7 +24,6 @@ from trainbench.figure_catalogue.run_figures import (
     USD_PER_GPU_HOUR,
 )
 from trainbench.figure_catalogue.table_figures import BUDGET, RENT_OR_BUY
-from trainbench.judging.noise import median_variance
 from trainbench.params.campaign_params import ComparisonParams
 from trainbench.prices.price_tables import ListPrice, list_price, name_parts
 from trainbench.prices.quote import rent_or_buy
@@ -162,15 +162,13 @@ def baseline(among: Sequence[SurveyCell], wanted: str | None) -> SurveyCell | No
 
 
 def relative_speed(cell: SurveyCell, base: SurveyCell) -> SpeedUp | None:
-    """Tokens/s over those of `base`, with the noise of both cells' runs and windows; nothing is paired."""
+    """Tokens/s over those of `base`, with the noise of both; nothing is paired."""
     if not cell.tokens_per_s or not base.tokens_per_s:
         return None
     ratio = cell.tokens_per_s / base.tokens_per_s
     if cell is base:
         return SpeedUp(ratio, None, len(cell.results))
-    one_run = noise_of_one_run([cell.results, base.results])
-    variance = median_variance(len(cell.results)) + median_variance(len(base.results))
-    return SpeedUp(ratio, one_run.half_width(variance) if one_run else None, len(cell.results))
+    return SpeedUp(ratio, math.hypot(cell.noise, base.noise), len(cell.results))
 
 
 def saved_memory(cell: SurveyCell, among: Sequence[SurveyCell]) -> Saved | None:

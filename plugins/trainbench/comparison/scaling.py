@@ -11,7 +11,7 @@ from bench_image.contract.result import RunResult
 from trainbench.comparison.entries import Entry, both_noises_pct, work_groups
 from trainbench.core.formats import NA, count, listing, share
 from trainbench.core.grouping import grouped
-from trainbench.results.setups import Machines, nodes_of
+from trainbench.results.setups import Machines
 
 MIN_SCALING_PCT = 60.0  # below it a larger gang is not worth its GPUs: 2 * 30 %
 GOOD_SCALING_PCT = 70.0  # 2 * 35 %
@@ -90,11 +90,14 @@ def efficiencies(results: Sequence[RunResult], *, with_bases: bool = False) -> t
         runs = _by_size(group.results)
         for size, of in runs.items():
             if base := base_size(size, runs):
-                beside, nodes = machines.beside(runs[base]), frozenset[str]().union(*map(nodes_of, runs[base]))
+                beside, nodes = (
+                    machines.beside(runs[base]),
+                    {node for r in runs[base] for node in r.spec.identity.nodes},
+                )
                 names = listing(sorted(nodes))
                 for result in of:
                     same = beside(result)
-                    place = names if nodes.isdisjoint(nodes_of(result)) else f"other GPUs of {names}"
+                    place = names if nodes.isdisjoint(result.spec.identity.nodes) else f"other GPUs of {names}"
                     by_run[id(result)] = Efficiency(
                         pct=100 * _per_gpu(result) / statistics.median(map(_per_gpu, same or runs[base])),
                         base_world_size=base[1],
@@ -103,10 +106,10 @@ def efficiencies(results: Sequence[RunResult], *, with_bases: bool = False) -> t
                         rank_noun=result.spec.work.device.rank_noun,
                     )
         for base in {base for size in runs if (base := base_size(size, runs))} if with_bases else ():
-            by_nodes = grouped((nodes_of(result), result) for result in runs[base])
+            by_nodes = grouped((frozenset(result.spec.identity.nodes), result) for result in runs[base])
             for result in runs[base]:
                 if id(result) not in by_run:  # the smallest size of all
-                    middle = statistics.median(map(_per_gpu, by_nodes[nodes_of(result)]))
+                    middle = statistics.median(map(_per_gpu, by_nodes[frozenset(result.spec.identity.nodes)]))
                     by_run[id(result)] = Efficiency(
                         pct=100 * _per_gpu(result) / middle,
                         base_world_size=base[1],

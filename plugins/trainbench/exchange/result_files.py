@@ -26,7 +26,6 @@ from bench_image.contract.pod_io import MAX_RESULT_BYTES, RESULT_FILE
 from bench_image.contract.result import RunResult
 from bench_image.contract.seq2seq_file import CAMPAIGN as SEQ2SEQ
 from bench_image.contract.work import Device, DiskData
-from trainbench.comparison.entries import half_range_pct
 from trainbench.core.formats import count, listing, one_line
 from trainbench.core.known_values import known_median
 from trainbench.core.user_error import UserError
@@ -205,7 +204,8 @@ def apart(rates: Sequence[float | None], what: str) -> dict[str, Any]:
     known = [rate for rate in rates if rate is not None]
     if len(known) < 2 or len(known) < len(rates):
         return {"apart_pct": None, "apart_from": None}
-    return {"apart_pct": half_range_pct(known), "apart_from": f"half of the range of {len(known)} {what}"}
+    half_range_pct = 50 * (max(known) - min(known)) / statistics.median(known)
+    return {"apart_pct": half_range_pct, "apart_from": f"half of the range of {len(known)} {what}"}
 
 
 # Files of other programs.

@@ -46,7 +46,7 @@ SPREAD = Figure("spread", "spread", "%", "verdict.json: groups.spread_pct",
     "test_judged_figures.py::test_the_spread_by_hand", read="(fastest node - slowest node) / median of the nodes.")
 NOISE = Figure("noise", "noise", "%", "verdict.json: groups.noise_pct",
     "of one run's ln(samples/s): the larger standard deviation of that between runs and that within runs",
-    "trainbench.judging.noise.estimate", "test_noise.py::test_the_larger_estimate_counts",
+    "trainbench.judging.noise.pooled", "test_noise.py::test_the_larger_estimate_counts",
     read="Standard deviation of one run: the larger of the deviations between runs and between windows.")
 NOISE_BETWEEN_RUNS = Figure("noise_between_runs", "between runs", "%", "performance.samples_per_second",
     "pooled standard deviation of ln(samples/s) over the runs of a node, without what a round does to all alike",
@@ -128,9 +128,10 @@ EQUAL_WORK = Figure("equal_work", "equal work", "text", "spec, chosen",
     "trainbench.comparison.entries.work_groups", "test_comparable.py::test_unequal_work_is_apart_and_says_in_what",
     read="Model, data, batch, dtypes, optimizer, checkpointing are equal, by fingerprint; else no ranking.")
 LEVEL = Figure("level", "level", "text", "performance.windows, performance.samples_per_second",
-    "two rates whose difference is within the noise of their runs and windows", "trainbench.comparison.entries.is_tie",
+    "two rates no further apart than chance brings them: by their runs and windows, and by 0.5 % as of three runs",
+    "trainbench.comparison.entries.is_tie",
     "test_strategy_standings.py::test_ties_within_the_noise_are_named_and_share_the_first_place",
-    read="Closer together than the noise of their runs and windows: chance could swap their order.")
+    read="So close together that chance could swap their order, by what runs and windows differ by.")
 # fmt: on
 TABLE_FIGURES = tuple(each for each in list(globals().values()) if isinstance(each, Figure))
 

@@ -25,11 +25,11 @@ from trainbench.params.campaign_params import BenchmarkParams
 from trainbench.planning.interconnect import Interconnect
 from trainbench.planning.link_search import MOST_ROUNDS, Culprit, GroupState, GroupTest, LinkSearch, Outcome
 from trainbench.planning.plan import Plan
-from trainbench.pods.gangs import failed_rank, nodes_of
+from trainbench.pods.gangs import failed_rank
 from trainbench.pods.pod_end import INFRASTRUCTURE, NOT_FREE, EndKind
 
 # The node is at fault or taken, not its links: it is left out, and the others run again.
-LEFT_OUT = NOT_FREE | {EndKind.UNSCHEDULABLE, EndKind.NODE_LOST}
+LEFT_OUT = NOT_FREE | {EndKind.NO_NODE, EndKind.UNSCHEDULABLE, EndKind.NODE_LOST}
 CHANCE = 3 * 1.4826  # standard deviations, by the median absolute deviation of normal noise
 LATENCY_PCT = 50.0  # less than this share of a group's rate of calls is not told from the hosts' scatter
 TRAINING, LATENCY = "ddp samples/s per GPU", "all-reduce calls/s"
@@ -68,7 +68,7 @@ def outcome_of(
     """What a group made. `of_round`: all groups of its round; `well`: those of earlier rounds that passed."""
     if run.error and (run.error.kind in LEFT_OUT or run.error.kind in INFRASTRUCTURE):
         rank = failed_rank(run)
-        node = nodes_of(run.spec)[rank or 0]
+        node = run.spec.identity.nodes[rank or 0]
         absent = {node: run.error.message} if run.error.kind in LEFT_OUT else {}
         return Outcome(test=test, state=GroupState.NOT_RUN, evidence=run.error.message, absent=absent)
     if run.error or run.links is None:
@@ -152,7 +152,7 @@ def link_findings(plan: Plan, results: Sequence[RunResult]) -> tuple[Finding, ..
     if search.stopped:
         findings.append(_of_all(plan, search.stopped))
     if due:
-        left = listing(node for spec in due for node in nodes_of(spec))
+        left = listing(node for spec in due for node in spec.identity.nodes)
         findings.append(_of_all(plan, f"the search is not over: {count(len(due), 'group')} did not run ({left})"))
     findings += [
         Finding(
@@ -251,7 +251,7 @@ def slow_rank_findings(results: Sequence[RunResult], limit_pct: float) -> tuple[
         if len(run.ranks) > 1 and len(num_steps) == 1 and 0 not in num_steps:
             runs.append(run)
     slow = [(run, one) for run in runs for one in slow_ranks(run.ranks, limit_pct)]
-    places = grouped(((nodes_of(run.spec), place(run, one.rank)), (run, one)) for run, one in slow)
+    places = grouped(((run.spec.identity.nodes, place(run, one.rank)), (run, one)) for run, one in slow)
     findings = [_slow_rank_finding(of_place, runs, limit_pct) for of_place in places.values()]
     named = {run.spec.identity.run_id for run, _ in slow}
     shares = [(exchange_pct(run.ranks), run) for run in runs if run.spec.identity.run_id not in named]
@@ -301,7 +301,7 @@ def exchange_pct(ranks: Sequence[RankSummary]) -> float:
 def place(run: RunResult, rank: RankSummary) -> str:
     """ "node-3, GPU 1"; on the CPU the node alone."""
     node, local = divmod(rank.rank, run.spec.placement.gpus_per_node)
-    name = nodes_of(run.spec)[node]
+    name = run.spec.identity.nodes[node]
     if run.spec.work.device is not Device.CUDA:
         return name
     index = next((gpu.index for gpu in (run.context.gpus if run.context else ()) if gpu.uuid == rank.gpu_uuid), local)
@@ -313,7 +313,7 @@ def _slow_rank_finding(
 ) -> Finding:
     run, slow = max(of_place, key=lambda pair: pair[1].longer_pct)
     where, number = place(run, slow.rank), slow.rank.rank
-    so = _in_runs(len(of_place), sum(nodes_of(other.spec) == nodes_of(run.spec) for other in runs))
+    so = _in_runs(len(of_place), sum(other.spec.identity.nodes == run.spec.identity.nodes for other in runs))
     return Finding(
         level=Level.WARNING,
         category=SLOW_RANK,

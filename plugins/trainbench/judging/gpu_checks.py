@@ -20,7 +20,7 @@ from bench_image.contract.result_sections import GpuTelemetry, Probes, share_fie
 from trainbench.core.formats import count, figure, listing
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Finding, Level, Why, gpu_title
-from trainbench.pods.gangs import failed_rank, nodes_of
+from trainbench.pods.gangs import failed_rank
 from trainbench.results.readings import gpu_name, most_shared, shared_by
 
 SOURCE = "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"
@@ -126,7 +126,7 @@ def broken_gpu_findings(results: Sequence[RunResult]) -> tuple[Finding, ...]:
 
 def _events(result: RunResult) -> Iterator[Event]:
     """Each GPU of the run with its node."""
-    nodes, gpus = nodes_of(result.spec), result.telemetry.gpus
+    nodes, gpus = result.spec.identity.nodes, result.telemetry.gpus
     for position, gpu in enumerate(gpus):
         # A gang that failed has the GPUs of one pod only.
         is_whole = len(gpus) == result.spec.placement.world_size

@@ -12,6 +12,8 @@ run has the standard deviation `sd`. It is estimated twice, and the larger estim
 `pooled` caps each unit's variance by the median of the fleet, so that no bad unit moves it much, and says which units
 scatter so much more that they are judged by their own noise.
 
+`chance_of_median` is for runs of which few are repeated: strategies, kinds of GPU. What one run hides, PRIOR says.
+
 **Chance.** A figure with the variance v * sd^2 lies within t * sd * sqrt(v), where t is Student's quantile with the
 estimate's degrees of freedom. `chance_quantile` chooses t so that in one healthy night of a hundred any unit of the
 whole fleet lies beyond it (Sidak).
@@ -54,6 +56,11 @@ class Noise(NamedTuple):
     def chance(self, variance: float, num_units: int) -> float:
         """The largest deviation, as a logarithm, that chance shows among `num_units` figures with that variance."""
         return chance_quantile(self.degrees_of_freedom, num_units) * self.sd * math.sqrt(variance)
+
+
+# What equal runs differ by before one was repeated: healthy H200s differ by 0.1 to 0.3 % from night to night. It counts
+# as much as three of them: of two single runs chance explains 6.8 %.
+PRIOR = Noise(0.005, 2)
 
 
 class Pool(NamedTuple):
@@ -151,10 +158,18 @@ def _f_quantile(of_unit: int, of_pool: int, num_units: int) -> float:
     return float(fdtri(of_unit, of_pool, (1 - FALSE_NIGHTS) ** (1 / num_units)))
 
 
-def estimate(nodes: Sequence[Sequence[Run]], *, rounds_are_shared: bool = True) -> Noise | None:
-    """The noise of one run; None when nothing was repeated."""
-    estimates = [e for e in (between_runs(nodes, rounds_are_shared=rounds_are_shared), within_runs(nodes)) if e]
-    return max(estimates, key=lambda noise: noise.sd, default=None)
+def one_run_pct() -> float:
+    return to_pct(PRIOR.half_width(1))
+
+
+def chance_of_median(runs: Sequence[Run]) -> float:
+    """How far chance moves the median of equal runs, as a logarithm (99 %): by what runs differ by, PRIOR among them,
+    or by what their windows differ by. The larger counts.
+    """
+    logs = [math.log(run.rate) for run in runs]
+    repeated = Noise(statistics.stdev(logs), len(logs) - 1) if len(logs) > 1 else None
+    estimates = filter(None, (joined([PRIOR, repeated]), within_runs([runs])))
+    return max(noise.half_width(median_variance(len(runs))) for noise in estimates)
 
 
 def joined(estimates: Iterable[Noise | None]) -> Noise | None:

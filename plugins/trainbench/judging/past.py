@@ -25,16 +25,22 @@ from trainbench.figure_catalogue.run_figures import TEMPERATURE_MEAN_C
 from trainbench.judging import noise
 from trainbench.judging.expectations import Expected
 from trainbench.judging.node_runs import gpu_name, judged_rate, run_figure
-from trainbench.judging.noise import MIN_SD, Noise, Run, between_rounds, deviation_pct, median_noise, median_variance
+from trainbench.judging.noise import (
+    MIN_SD,
+    PRIOR,
+    Noise,
+    Run,
+    between_rounds,
+    deviation_pct,
+    median_noise,
+    median_variance,
+)
 from trainbench.results.readings import shared_by
 from trainbench.results.setups import Setup, change_phrases, setup_of
 
 BASELINE_NIGHTS = 10  # the first ones make the baseline
 LEAST_COMMON = 4  # units of a night: what fewer have in common is mostly their own change
 RISING_NIGHTS = 3  # nights in a row beyond the limit raise it
-# What nights differ by before any was seen twice: healthy H200s differ by 0.1 to 0.3 % from night to night. It counts
-# as much as three nights.
-PRIOR = Noise(0.005, 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

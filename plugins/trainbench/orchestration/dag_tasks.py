@@ -31,8 +31,7 @@ from trainbench.orchestration.plan_tasks import TASK as PLAN
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.link_search import MOST_ROUNDS
 from trainbench.planning.plan import ScalingCell, campaign_id
-from trainbench.pods.gangs import gang_id
-from trainbench.pods.manifests import CAMPAIGN, GANG, installation_labels, label_value
+from trainbench.pods.manifests import CAMPAIGN, GANG, gang_id, installation_labels, label_value
 from trainbench.settings.campaign_file import settings_for
 from trainbench.settings.environment import Launcher, Settings, read_settings
 
@@ -137,13 +136,11 @@ def _release(label: str, value: str) -> None:
     settings = read_settings()
     if settings.launcher is Launcher.LOCAL:
         return
-    from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
-
     from trainbench.cluster.pod_deletions import release
     from trainbench.orchestration.kubernetes_operator import cluster_of
     from trainbench.results.artefacts import open_store
 
-    cluster = cluster_of(KubernetesHook(conn_id=settings.kubernetes_connection), settings.namespace)
+    cluster = cluster_of(settings.kubernetes_connection, settings.namespace)
     deleted = release(cluster, open_store(settings.store), installation_labels(settings) | {label: value}, log)
     log(f"requested the deletion of {', '.join(deleted)}" if deleted else "nothing was left")
 

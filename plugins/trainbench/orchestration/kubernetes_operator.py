@@ -15,35 +15,42 @@ from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import Any, NoReturn, TypeVar
 
+from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, AirflowTaskTimeout
 from pydantic import BaseModel
 
+from bench_image.contract.result_lines import ABSENT
 from trainbench.cluster import pod_deletions
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError, Refused
-from trainbench.cluster.pod_deletions import Left, Pod, delete_while, is_outage, read_node, read_pod, runs_or_waits
+from trainbench.cluster.pod_deletions import Left, Pod, delete_while, read_node, runs_or_waits
 from trainbench.pods import time_limits
 from trainbench.pods.manifests import CAMPAIGN, GANG, INSTANCE, NODE, RENDEZVOUS, node_of
-from trainbench.pods.pod_end import END, EndKind, PodEnd, pod_end, unplaceable
-from trainbench.pods.time_limits import GRACE_S, RESTART_S, Stage, condition_of, ended_well, has_ended, stage_of
+from trainbench.pods.pod_end import BESIDES_THE_PROGRAM, END, INFRASTRUCTURE, EndKind, PodEnd, pod_end
+from trainbench.pods.time_limits import RESTART_S, Stage, condition_of, ended_well, has_ended, stage_of
 from trainbench.results.arrivals import arrived_of_pod
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.store_files import StoreError
-from trainbench.settings.environment import read_settings
 
 REFRESH_S = 5.0
+HOOK_S = 600.0  # the credentials of the cluster are read anew so often
 
 
-def cluster_of(hook: Any, namespace: str) -> Cluster:
-    """The cluster of Airflow's hook. Tasks wait longer for an answer than people do."""
-    client = hook.api_client
-    if client.configuration.retries is not False:  # urllib3 would repeat a request without an answer three times
-        from kubernetes.client.rest import RESTClientObject  # type: ignore[import-untyped]
-
-        client.configuration.retries = False
-        client.rest_client = RESTClientObject(client.configuration)  # reads its configuration only here
+def cluster_of(connection: str | None, namespace: str) -> Cluster:
+    """The cluster of an Airflow connection, with this thread's open requests. Tasks wait longer for an answer than
+    people do.
+    """
+    client = _client(connection, threading.get_ident(), int(time.monotonic() / HOOK_S))
     return Cluster(client, namespace, timeouts_s=(time_limits.CONNECT_S, time_limits.LOG_SILENCE_S))
+
+
+@lru_cache(maxsize=64)
+def _client(connection: str | None, thread: int, period: int) -> Any:
+    client = KubernetesHook(conn_id=connection).api_client
+    # urllib3 would send a request without an answer four times.
+    client.rest_client.pool_manager.connection_pool_kw["retries"] = False
+    return client
 
 
 class PodListing:
@@ -51,23 +58,20 @@ class PodListing:
     for each pod. An error is kept as long, so that of a thousand tasks one asks a server that is away.
     """
 
-    def __init__(self, labels: Mapping[str, str]) -> None:
-        self._labels, self._lock = labels, threading.Lock()
+    def __init__(self, labels: frozenset[tuple[str, str]]) -> None:
+        self._labels, self._lock = dict(labels), threading.Lock()
         self._read_at = -float("inf")
-        self._answer: tuple[float, Mapping[str, Pod]] | ClusterError = self._read_at, {}
+        self._answer: Mapping[str, Pod] | ClusterError = {}
 
-    def look(self, cluster: Cluster) -> tuple[float, Mapping[str, Pod]]:
-        """The moment of the request on the monotonic clock, at most REFRESH_S ago, and name -> pod. Raises
-        ClusterError.
-        """
+    def look(self, cluster: Cluster) -> Mapping[str, Pod]:
+        """Name -> pod, of a request that was answered at most REFRESH_S ago. Raises ClusterError."""
         with self._lock:
             if time.monotonic() - self._read_at > REFRESH_S:
-                asked_at = time.monotonic()
                 try:
                     pods = cluster.pods(self._labels)
                     for container in (each for pod in pods for each in pod["spec"]["containers"]):
                         container.pop("env", None)  # the run's specification: most of the pod
-                    self._answer = asked_at, {pod["metadata"]["name"]: pod for pod in pods}
+                    self._answer = {pod["metadata"]["name"]: pod for pod in pods}
                 except ClusterError as error:
                     self._answer = error
                 self._read_at = time.monotonic()
@@ -76,12 +80,7 @@ class PodListing:
             return self._answer
 
 
-@lru_cache(maxsize=64)
-def pod_listing(labels: frozenset[tuple[str, str]]) -> PodListing:
-    """The one of this process for these labels."""
-    return PodListing(dict(labels))
-
-
+pod_listing = lru_cache(maxsize=64)(PodListing)  # the one of this process for these labels
 T = TypeVar("T")
 Steps = Generator[float, None, T]  # yields the seconds until the next step
 NODE_LOOK_S = 30.0  # between two looks at the node of a pod that waits for a place
@@ -89,22 +88,19 @@ STUCK_S = 60.0  # a container that cannot start, as without its image, may still
 PEER_GRACE_S = 10.0  # time in which the peers of a failed pod may fail with a cause of their own
 NAME_CHARS, HASH_CHARS = 63, 8
 OF_TASK = ("dag_id", "run_id", "task_id", "map_index")  # the provider's labels that all tries of a task share
-# A pod of a gang is never made anew; after a failure of the API or the store the one that was made is still there.
-REATTACHED = frozenset({EndKind.API, EndKind.UNAUTHORIZED, EndKind.NOT_STORED})
-NEVER_PLACED = frozenset({EndKind.BUSY, EndKind.UNSCHEDULABLE, EndKind.WITHDRAWN})
 
 
 class Progress(BaseModel):
     """How far a pod's task is: what a worker needs to go on where a trigger stopped. `seen`: the pod as it was last
-    seen; `left`: None: it has not been looked for; `end`: why it was given up before it ran; `waited_s`: by stage of
-    the pod; `silent_s`: time for which the API server, or the pod's node, has given no answer.
+    seen; `end`: why it was given up before it ran; `waited_s`: by stage of the pod; `silent_s`: time for which the API
+    server, or the pod's node, has given no answer.
     """
 
     pod: str = ""
     is_made: bool = False
     seen: Pod | None = None
     is_gone: bool = False
-    left: Left | None = None
+    left: Left = Left()
     end: PodEnd | None = None
     waited_s: dict[Stage, float] = {}
     silent_s: float = 0.0
@@ -127,8 +123,9 @@ class BenchPodOperator(KubernetesPodOperator):
         """`store`: address of the store of results; None: the settings'."""
         super().__init__(**kwargs, random_name_suffix=False)
         self._store_address = store
-        self._grace_s = self.termination_grace_period or GRACE_S
         self.manifest: Mapping[str, Any] = self.pod_template_dict or {}
+        self._labels: Mapping[str, str] = self.manifest.get("metadata", {}).get("labels", {})
+        self._has_peers = RENDEZVOUS in self._labels
         self.progress = Progress()
         self.listed_by: tuple[str, ...] = (CAMPAIGN, NODE)  # the labels of the pods that it lists to see its own
         self._answers_since = float("inf")  # the first answer after the latest one that was none
@@ -155,7 +152,7 @@ class BenchPodOperator(KubernetesPodOperator):
     def good_result(self) -> Mapping[str, Any] | None:
         """What Airflow's database holds of the stored result; None: there is none, or the program did not end well."""
         ended_ill = self.progress.seen and not self.progress.is_gone and not self._ended_well
-        arrival = (self.progress.left or Left()).arrival
+        arrival = self.progress.left.arrival
         return arrival.for_xcom if arrival and not arrival.failure and not ended_ill else None
 
     def steps(self, context: Context) -> Steps[None]:
@@ -164,7 +161,7 @@ class BenchPodOperator(KubernetesPodOperator):
         """
         if not self.progress.is_made and not self.progress.end:
             yield from self._make(context)
-        if self.progress.end or (self.progress.left or Left()).arrival:
+        if self.progress.end or self.progress.left.arrival:
             return
         if not self._has_ended:  # else a trigger saw its end, and may have waited for its log
             yield from self._wait()
@@ -173,84 +170,73 @@ class BenchPodOperator(KubernetesPodOperator):
 
     def _make(self, context: Context) -> Steps[None]:
         """Make the pod, unless one of an earlier try is still there, or `progress.end` says why none can be made."""
-        request = self.build_pod_request_obj(context)
+        request = self.build_pod_request_obj(context, dry_run=True)  # without asking the cluster where Airflow runs
         ti, labels = context["ti"], request.metadata.labels
         if ti.try_number > 1:
             own = {name: labels[name] for name in (*OF_TASK, INSTANCE) if name in labels}
             pods = yield from self._asked(lambda: self._cluster.pods(own))
-            there = [pod["metadata"] for pod in pods if "deletionTimestamp" not in pod["metadata"]]
-            if there:
-                newest = max(there, key=lambda metadata: metadata["creationTimestamp"])
-                self.progress = Progress(pod=newest["name"], is_made=True)
+            if there := [pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]]:
+                self.progress = Progress(pod=there[0], is_made=True)  # as long as it is there no other is made
                 return
         digest = hashlib.sha256(f"{ti.id}/{ti.try_number}".encode()).hexdigest()[:HASH_CHARS]
-        request.metadata.name = f"{request.metadata.name[: NAME_CHARS - HASH_CHARS - 1].rstrip('-.')}-{digest}"
-        self.progress.pod = request.metadata.name
+        name = f"{request.metadata.name[: NAME_CHARS - HASH_CHARS - 1].rstrip('-.')}-{digest}"
+        request.metadata.name = self.progress.pod = name
         is_lost_rank = self._has_peers and ti.try_number > 1  # no rank has two pods: any pod's result is its own
-        if arrival := arrived_of_pod(self._store, self.manifest, None if is_lost_rank else self.progress.pod):
+        if arrival := arrived_of_pod(self._store, self.manifest, None if is_lost_rank else name):
             self.progress.left = Left(arrival=arrival)  # a triggerer was ended before it could say so
         elif is_lost_rank:
             lost = "Airflow lost this task, and its pod is gone without a stored result: run the gang again"
             self.progress.end = PodEnd(kind=EndKind.VANISHED, message=lost)
             return
-        elif unfit := self._unplaceable(unknown_is_misspelt=True):
-            # A triggerer that was ended may have made the pod while the node still took it.
-            if (yield from self._asked(lambda: read_pod(self._cluster, self.progress.pod))) is None:
-                self.progress.end = unfit
-                return
         else:
             yield from self._asked(lambda: self._create(request))
-            self.log.info("Made pod %s", self.progress.pod)
+            self.log.info("Made pod %s", name)
         self.progress.is_made = True
-
-    def _unplaceable(self, unknown_is_misspelt: bool = False) -> PodEnd | None:
-        """Why the node takes no pod; None: as far as it could be read, it does."""
-        node = read_node(self._cluster, node_of(self.manifest))
-        if node == {} and unknown_is_misspelt:
-            unknown = "no node has the label kubernetes.io/hostname={}: is the name misspelt, or was it removed?"
-            return PodEnd(kind=EndKind.UNSCHEDULABLE, message=unknown.format(node_of(self.manifest)))
-        return unplaceable(node, datetime.now(UTC))
 
     def _create(self, request: Any) -> None:
         """Create the pod, unless a request without an answer did."""
         try:
             self._cluster.create_pod(request)
         except Refused as error:
-            if error.status != 409 or read_pod(self._cluster, self.progress.pod) is None:  # a conflict about its quota
+            if error.status != 409 or not self._read():  # a conflict about its quota
                 raise
 
     def _wait(self) -> Steps[None]:
         """Wait until the program has ended, the pod is gone or late, or no longer may wait for its place or start: then
         it is deleted, and `progress.end` says why.
         """
-        began_at = looked_at = node_seen_at = time.monotonic()
+        looked_at = node_seen_at = time.monotonic()
         self.progress.is_gone, waited_s = False, self.progress.waited_s
         queue_s, start_s = self.schedule_timeout_seconds, self.startup_timeout_seconds
         limits = {Stage.QUEUED: queue_s, Stage.STARTING: start_s, Stage.STUCK: min(STUCK_S, start_s)}
-        labels = self.manifest["metadata"]["labels"]
-        listing = pod_listing(frozenset((name, labels[name]) for name in self.listed_by if name in labels))
+        listed_by = ((name, self._labels[name]) for name in self.listed_by if name in self._labels)
+        listing = pod_listing(frozenset(listed_by))
         while True:
-            listed_at, pods = yield from self._asked(lambda: listing.look(self._cluster))
-            now, seen = time.monotonic(), pods.get(self.progress.pod)
-            if seen is None and listed_at > began_at:
+            yield REFRESH_S
+            pods = yield from self._asked(lambda: listing.look(self._cluster))
+            seen = pods.get(self.progress.pod) or (yield from self._asked(self._read))  # made since the list was read?
+            if seen is None:
                 self.progress.is_gone = True
                 return
-            if seen:
-                self.progress.seen, stage, end = seen, self._stage(seen), None
-                if stage is Stage.OVER:
-                    return
-                if stage is not Stage.QUEUED or not self._is_behind_own(pods):
-                    waited_s[stage] = waited_s.get(stage, 0.0) + min(now - looked_at, 2 * REFRESH_S)  # no outage
-                if stage is Stage.QUEUED and now - node_seen_at > NODE_LOOK_S:
-                    node_seen_at, end = now, self._unplaceable()
-                if end or waited_s.get(stage, 0.0) >= limits.get(stage, float("inf")):
-                    waits = lambda pod, stage=stage: self._stage(pod) in (stage, Stage.LEAVING)  # noqa: E731
-                    delete = partial(delete_while, self._cluster, waits, seen, self._grace_s)
-                    if (yield from self._asked(delete)) is None:  # else placed or started at the last moment
-                        self.progress.end = end or self._cause(None)
-                        return
+            self.progress.seen, stage, now, end = seen, self._stage(seen), time.monotonic(), None
+            if stage is Stage.OVER:
+                return
+            if stage is not Stage.QUEUED or not self._is_behind_own(pods):
+                waited_s[stage] = waited_s.get(stage, 0.0) + min(now - looked_at, 2 * REFRESH_S)  # no outage
             looked_at = now
-            yield REFRESH_S
+            if stage is Stage.QUEUED and now - node_seen_at > NODE_LOOK_S:
+                node_seen_at, cause = now, self._cause(None)
+                is_dead = cause.kind is EndKind.NODE_LOST and waited_s.get(stage, 0.0) > time_limits.DEAD_AFTER_S
+                end = cause if is_dead or cause.kind in (EndKind.WITHDRAWN, EndKind.NO_NODE) else None
+            if end or waited_s.get(stage, 0.0) >= limits.get(stage, float("inf")):
+                waits = lambda pod, stage=stage: self._stage(pod) in (stage, Stage.LEAVING)  # noqa: E731
+                delete = partial(delete_while, self._cluster, waits, seen)
+                if (yield from self._asked(delete)) is None:  # else placed or started at the last moment
+                    self.progress.end = end or self._cause(None)
+                    return
+
+    def _read(self) -> Pod | None:
+        return self._cluster.pod(self.progress.pod)
 
     def _stage(self, pod: Pod) -> Stage:
         # An API server that was away shows a pod as it was before, until its node tells what became of it.
@@ -259,9 +245,8 @@ class BenchPodOperator(KubernetesPodOperator):
 
     def _is_behind_own(self, pods: Mapping[str, Pod]) -> bool:
         """Whether a pod of the same campaign, an earlier round's, holds the node for which this one waits."""
-        node = self.manifest["metadata"]["labels"].get(NODE)
-        others = [pod for name, pod in pods.items() if name != self.progress.pod]
-        on_node = [pod for pod in others if node and pod["metadata"]["labels"].get(NODE) == node]
+        others = (pod for name, pod in pods.items() if name != self.progress.pod)
+        on_node = (pod for pod in others if pod["metadata"]["labels"].get(NODE) == self._labels.get(NODE, ""))
         return any(self._stage(pod) not in (Stage.QUEUED, Stage.OVER) for pod in on_node)
 
     def _collect(self) -> Steps[None]:
@@ -293,7 +278,7 @@ class BenchPodOperator(KubernetesPodOperator):
                 self.progress.silent_s, self._answers_since = time.monotonic() - silent_since, float("inf")
                 is_denied = self.progress.is_made and error.status in (401, 403)
                 num_denied += is_denied
-                is_passing = num_denied * REFRESH_S <= RESTART_S if is_denied else is_outage(error)
+                is_passing = num_denied * REFRESH_S <= RESTART_S if is_denied else error.is_outage
                 if not is_passing or self.progress.silent_s > time_limits.OUTAGE_S:
                     raise
                 self.log.warning("There is no answer, the request is repeated: %s", error)
@@ -304,20 +289,22 @@ class BenchPodOperator(KubernetesPodOperator):
 
     def _conclude(self, context: Context, failure: BaseException | None) -> NoReturn:
         """Raise the cause as the task's end, and hand over the address of what a failed pod left."""
-        ti, left, end = context["ti"], self.progress.left or Left(), self._cause(failure)
+        ti, left, end = context["ti"], self.progress.left, self._cause(failure)
         if failure is None:  # else it is not known what the pod holds
             self.remove()
         pod, message = self.progress.pod if self.progress.is_made else None, end.message
         with suppress(ClusterError):
-            if end.kind is EndKind.NODE_LOST and pod and read_pod(self._cluster, pod):
+            if end.kind is EndKind.NODE_LOST and pod and self._read():
                 message += f"; pod {pod} could not be removed and its program may still run there: it goes when the "
                 message += "node answers again, or when its Node object is deleted"
-        end = end.model_copy(update={"message": message, "pod": pod}).told(left.missing)
+        end = end.model_copy(update={"message": message, "pod": pod})
+        # A pod of a gang is never made anew; after a failure of the API or the store the one that was made is there.
+        cured = INFRASTRUCTURE if not self._has_peers else BESIDES_THE_PROGRAM if pod else frozenset()
         is_unread = end.kind is EndKind.API and self._has_ended  # waited for as long as may be: `release` asks again
-        if self._has_peers and pod and end.kind in REATTACHED and not is_unread and ti.try_number <= ti.max_tries:
-            raise AirflowException(end.message) from failure
-        # Before this rank's pod was made, another rank's task may just be making its own.
-        self._end_gang(wait_s=0 if end.kind in NEVER_PLACED and self.progress.is_made else PEER_GRACE_S)
+        is_retried = end.kind in cured and not is_unread and ti.try_number <= ti.max_tries
+        if self._has_peers and not is_retried:
+            time.sleep(PEER_GRACE_S)
+            self._end_gang()
         if left.arrival:
             ti.xcom_push(key="return_value", value=left.arrival.for_xcom)
             if end.kind in (EndKind.NO_RESULT, EndKind.VANISHED):
@@ -326,57 +313,49 @@ class BenchPodOperator(KubernetesPodOperator):
         ti.xcom_push(key=END, value=end.model_dump(mode="json"))
         if end.kind in (EndKind.BUSY, EndKind.WITHDRAWN):
             raise AirflowSkipException(end.message) from failure
-        retried = end.is_infrastructure and not self._has_peers and not is_unread
-        raise (AirflowException if retried else AirflowFailException)(end.message) from failure
+        raise (AirflowException if is_retried else AirflowFailException)(end.message) from failure
 
     def _cause(self, failure: BaseException | None) -> PodEnd:
+        progress, seen = self.progress, self.progress.seen
         if isinstance(failure, StoreError):
-            where = "its result is still in the pod" if self.progress.is_made else "no pod was made"
+            where = "its result is still in the pod" if progress.is_made else "no pod was made"
             return PodEnd(kind=EndKind.NOT_STORED, message=f"{where}: {failure}")
-        if self.progress.end:
-            return self.progress.end
-        seen, is_gone = self.progress.seen, self.progress.is_gone
-        if is_gone and condition_of(seen or {}, "DisruptionTarget").get("status") != "True":
+        if progress.end:
+            return progress.end
+        if progress.is_gone and condition_of(seen or {}, "DisruptionTarget").get("status") != "True":
             seen = None  # else what it last showed still says why
-        events: list[tuple[str, str]] = []
+        events: tuple[Mapping[str, Any], ...] = ()
         with suppress(ClusterError):
-            if self.progress.is_made and (seen is None or (seen.get("status") or {}).get("phase") == "Pending"):
-                told = self._cluster.events(self.progress.pod)
-                events = [(event.get("reason") or "", event.get("message") or "") for event in told]
-        refused = failure if isinstance(failure, ClusterError) else None
-        waited = f"it waited for {max(self.progress.waited_s.values(), default=0):.0f} s"
-        said, status = (refused.message, refused.status) if refused else (str(failure or waited), None)
+            if seen is None or seen["spec"].get("nodeName"):
+                events = self._cluster.events(progress.pod)
+        said, status = f"it waited for {max(progress.waited_s.values(), default=0):.0f} s", None
+        if failure:
+            said, status = getattr(failure, "message", str(failure)), getattr(failure, "status", None)
         node = read_node(self._cluster, node_of(self.manifest))
-        now = None if is_gone else datetime.now(UTC)
-        end = pod_end(seen, self.base_container_name, said, status, events, node, now)
-        if refused and is_outage(refused) and end.kind is not EndKind.NODE_LOST:
-            unread = "its result could not be read, it is still in the pod"
-            what = unread if self._has_ended else f"no answer ({status})"
-            return PodEnd(kind=EndKind.API, message=f"the Kubernetes API: {what}: {said}")
-        return end
+        now = None if progress.is_gone else datetime.now(UTC)
+        missing = progress.left.missing or ABSENT
+        return pod_end(seen, self.base_container_name, said, status, events, node, now, missing)
 
     def remove(self) -> None:
         """Request the pod's deletion; where its program has ended, only if its log was read. Never by force: that would
         remove only the object, the last sign of a program that may still hold the GPUs.
         """
-        name, holds = self.progress.pod, None if self.progress.left else runs_or_waits
+        name, left = self.progress.pod, self.progress.left
+        holds = None if left.arrival or left.missing else runs_or_waits
         try:
-            if name and (seen := self.progress.seen or read_pod(self._cluster, name)):
-                delete_while(self._cluster, holds, seen, self._grace_s)
+            if name and (seen := self.progress.seen or self._read()):
+                delete_while(self._cluster, holds, seen)
         except ClusterError as error:
             self.log.warning("Pod %s stays until the task `release`: %s", name, error)
 
-    def _end_gang(self, wait_s: float) -> None:
+    def _end_gang(self) -> None:
         """Delete the gang's pods that still wait or run; their own tasks handle those that have ended."""
-        if not self._has_peers:
-            return
-        time.sleep(wait_s)
-        gang = self.manifest["metadata"]["labels"][GANG]
+        stay = "Pods of the gang could not be deleted (%s): their deadline ends them"
         try:
-            if errors := pod_deletions.delete_pods(self._cluster, self._cluster.pods({GANG: gang})):
-                raise ClusterError(f"could not be deleted: {errors}")
+            if errors := pod_deletions.delete_pods(self._cluster, self._cluster.pods({GANG: self._labels[GANG]})):
+                self.log.warning(stay, errors)
         except ClusterError as error:
-            self.log.warning("The gang %s could not be ended (%s): its deadline will", gang, error)
+            self.log.warning(stay, error)
 
     def on_kill(self) -> None:
         """Delete the pod of a task that somebody ended. It stays where its program has ended, whose result `release`
@@ -385,19 +364,16 @@ class BenchPodOperator(KubernetesPodOperator):
         """
         if not self._is_resumed and self.progress.pod:
             self.remove()
-            self._end_gang(wait_s=0)
+            if self._has_peers:
+                self._end_gang()
 
     @property
     def _store(self) -> Store:
-        return open_store(self._store_address or read_settings().store)
+        return open_store(self._store_address)
 
     @property
     def _cluster(self) -> Cluster:
-        return cluster_of(self.hook, self.manifest["metadata"]["namespace"])
-
-    @property
-    def _has_peers(self) -> bool:
-        return RENDEZVOUS in self.manifest["metadata"]["labels"]
+        return cluster_of(self.kubernetes_conn_id, self.manifest["metadata"]["namespace"])
 
     @property
     def _has_ended(self) -> bool:

@@ -6,12 +6,11 @@ Workers import this module to defer: the operator and the Kubernetes client are 
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.triggers.base import BaseTrigger, TaskSuccessEvent, TriggerEvent
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from trainbench.orchestration.kubernetes_operator import BenchPodOperator
 
 T = TypeVar("T")
-HOOK_S = 600.0  # the credentials of the cluster are read anew so often
 # The scheduler takes a task for killed if it is resumed before the report of its deferral was read. Reports are read
 # about once a second; on a loaded machine that was too late for pods that ended at once, never for pods of 20 s.
 MIN_DEFERRED_S = 10.0
@@ -80,22 +78,7 @@ class RunTrigger(BaseTrigger):
         return operator
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
-        """Run a function in a thread with this trigger's log and the thread's own connection."""
-
-        def step() -> T:
-            if self._operator is not None:
-                owner = threading.get_ident(), int(time.monotonic() / HOOK_S)
-                self._operator.__dict__["hook"] = _hook(self._options["kubernetes_conn_id"], owner)
-            return function()
-
-        self._step = asyncio.get_running_loop().run_in_executor(_pool, copy_context().run, step)
+        """Run a function in a thread with this trigger's log."""
+        self._step = asyncio.get_running_loop().run_in_executor(_pool, copy_context().run, function)
         result: T = await asyncio.shield(self._step)
         return result
-
-
-@lru_cache(maxsize=64)
-def _hook(connection: str | None, owner: tuple[int, int]) -> Any:
-    """The hook of a thread for HOOK_S, with its connections kept open."""
-    from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
-
-    return KubernetesHook(conn_id=connection)

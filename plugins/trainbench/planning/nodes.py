@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -125,23 +124,12 @@ def _obstacle(
     return None, True
 
 
-def _ready(node: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The node's condition Ready; empty where it is ready."""
-    ready = next((c for c in node["status"].get("conditions") or () if c["type"] == "Ready"), {"status": "Unknown"})
-    return {} if ready.get("status") == "True" else ready
-
-
-def not_ready_s(node: Mapping[str, Any], now: datetime) -> float | None:
-    """Seconds since the node was last ready; None: it is ready, or the time is unknown."""
-    since = _ready(node).get("lastTransitionTime")
-    return (now - datetime.fromisoformat(since)).total_seconds() if since else None
-
-
 def not_ready(node: Mapping[str, Any]) -> str | None:
     """The time since which the node is not ready, and its condition's message; None: it is ready. Without reports of
     its kubelet a node has the status Unknown.
     """
-    if not (ready := _ready(node)):
+    ready = next((c for c in node["status"].get("conditions") or () if c["type"] == "Ready"), {"status": "Unknown"})
+    if ready.get("status") == "True":
         return None
     since = f" since {ready['lastTransitionTime']}" if ready.get("lastTransitionTime") else ""
     return f"not ready{since}: {ready.get('message') or ready.get('reason') or 'its kubelet does not report'}"

@@ -169,7 +169,7 @@ def make_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str, kind: Cam
     promise = None
     if kind is CampaignKind.STRATEGIES:
         specs = _gangs(works, nodes, params, campaign_id, skipped)
-        used = {name for spec in specs for name in (spec.identity.node, *spec.identity.peers)}
+        used = {name for spec in specs for name in spec.identity.nodes}
         nodes = tuple(node for node in nodes if node.name in used)
     elif kind is CampaignKind.INTERCONNECT:
         links = Interconnect(params, nodes, campaign_id)

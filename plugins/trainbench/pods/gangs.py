@@ -1,8 +1,7 @@
-"""A gang: one run over several nodes, one pod on each. The names by which its pods meet, and their results as one."""
+"""The results of a gang, one run over several nodes with a pod on each, as one."""
 
 from __future__ import annotations
 
-import hashlib
 import re
 import statistics
 from collections.abc import Callable, Sequence
@@ -15,7 +14,6 @@ from trainbench.pods.pod_end import EndKind
 
 Section = TypeVar("Section", Memory, Telemetry, Probes, Communication)
 
-PORT = 29500  # torchrun's own default
 SILENT = frozenset({EndKind.VANISHED, EndKind.NO_RESULT})  # a peer's own end, or what ours took with it
 WAITED = frozenset({"SIGTERM", "timeout"})
 ENERGY = ("energy_per_sample_j", "energy_per_token_j")
@@ -24,16 +22,6 @@ RATE = "performance.samples_per_second"
 OF_FIRST = ("chosen", "startup", "performance")  # sections of a gang's result that one pod's are
 # Messages of gloo, NCCL and the store about a lost peer.
 LOST_PEER = re.compile(r"connection (reset|closed|refused)|broken pipe|remote (process|peer)|timed out", re.IGNORECASE)
-
-
-def gang_id(spec: RunSpec) -> str:
-    """Name of the gang: short enough for a host name, different for each run of each campaign."""
-    return f"g{hashlib.sha256(f'{spec.identity.campaign_id}/{spec.identity.run_id}'.encode()).hexdigest()[:10]}"
-
-
-def nodes_of(spec: RunSpec) -> tuple[str, ...]:
-    """The run's nodes in the order of their ranks."""
-    return (spec.identity.node, *spec.identity.peers)
 
 
 def combine_ranks(spec: RunSpec, results: Sequence[RunResult]) -> RunResult:
@@ -50,7 +38,7 @@ def combine_ranks(spec: RunSpec, results: Sequence[RunResult]) -> RunResult:
     if failed := [result for result in results if result.status is not Status.OK]:
         cause = min(failed, key=_precedence)
         assert cause.error is not None
-        nodes, place = nodes_of(spec), results.index(cause)
+        nodes, place = spec.identity.nodes, results.index(cause)
         if cause.error.kind == HANG:  # a pod tells it that waited for another one's rank
             place = min((cause.error.rank or 0) // spec.placement.gpus_per_node, len(nodes) - 1)
         message = f"{nodes[place]}: {cause.error.message}"[:4000]
@@ -95,7 +83,7 @@ def _joined(sections: Sequence[Section], how: Callable[[Any], float], names: Seq
 def failed_rank(result: RunResult) -> int | None:
     """Node rank of the failure that `combine_ranks` gave the run; None: one pod, or no cause in a single pod."""
     message = result.error.message if result.error else ""
-    nodes = nodes_of(result.spec)
+    nodes = result.spec.identity.nodes
     return next((rank for rank, node in enumerate(nodes) if len(nodes) > 1 and message.startswith(f"{node}: ")), None)
 
 

@@ -36,11 +36,11 @@ from trainbench.core.label_selector import SUBDOMAIN, LabelSelector
 from trainbench.core.user_error import UserError
 from trainbench.planning.nodes import KEPT_AWAY
 from trainbench.planning.work import identifier
-from trainbench.pods.gangs import PORT, gang_id, nodes_of
 from trainbench.pods.pod_template import IMAGE_FOLDERS, digest, with_template
 from trainbench.pods.time_limits import DEADLINE_MARGIN_S, GRACE_S
 
 CONTAINER = "base"  # the container that KubernetesPodOperator reads the log of
+PORT = 29500  # by which the pods of a gang meet: torchrun's own default
 KERNELS = "/kernels"  # the volume of compiled kernels
 SHM, SCRATCH, TMP, RESULTS = "/dev/shm", "/scratch", "/tmp", "/results"  # noqa: S108 - the pod's own volumes
 OWN_PATHS = (SHM, SCRATCH, TMP, RESULTS, KERNELS, *IMAGE_FOLDERS)
@@ -187,7 +187,7 @@ def manifest(
     """One Pod, pinned to its node, unprivileged, without a service-account token, with the installation's template.
     `what`: the work's name, for the title. Raises PodTemplateError.
     """
-    node, num_pods = nodes_of(spec)[node_rank], spec.placement.nodes
+    node, num_pods = spec.identity.nodes[node_rank], spec.placement.nodes
     labels = {
         **installation_labels(settings),
         CAMPAIGN: spec.identity.campaign_id,
@@ -275,7 +275,7 @@ def installation_labels(settings: PodSettings) -> dict[str, str]:
 
 def pod_name(spec: RunSpec, node_rank: int = 0) -> str:
     """Name of the pod: a DNS label, different for each run of each campaign."""
-    node = nodes_of(spec)[node_rank]
+    node = spec.identity.nodes[node_rank]
     size = f"-{spec.placement.world_size}" if spec.placement.nodes > 1 else ""
     work = spec.identity.group_id[-6:]  # of the fingerprint: one campaign may do several works on a node
     name = f"tb-{node}-{spec.placement.strategy}{size}-{work}-r{spec.identity.round}-{spec.identity.campaign_id}"
@@ -284,7 +284,7 @@ def pod_name(spec: RunSpec, node_rank: int = 0) -> str:
 
 def pod_title(spec: RunSpec, node_rank: int = 0, what: str | None = None) -> str:
     """Name of the pod in Airflow's grid: "node-3 / ddp on 4 GPUs · round 2"."""
-    return f"{nodes_of(spec)[node_rank]} / {work_title(spec, node_rank, what)}"
+    return f"{spec.identity.nodes[node_rank]} / {work_title(spec, node_rank, what)}"
 
 
 def work_title(spec: RunSpec, node_rank: int = 0, what: str | None = None) -> str:
@@ -296,6 +296,11 @@ def work_title(spec: RunSpec, node_rank: int = 0, what: str | None = None) -> st
     name = what or spec.placement.strategy
     on = f" on {count(gpus, spec.work.device.rank_noun)}" if gpus > 1 else ""
     return f"{name.removesuffix(on)}{on} · {where}"
+
+
+def gang_id(spec: RunSpec) -> str:
+    """Name of the gang: short enough for a host name, different for each run of each campaign."""
+    return f"g{hashlib.sha256(f'{spec.identity.campaign_id}/{spec.identity.run_id}'.encode()).hexdigest()[:10]}"
 
 
 def host_name(spec: RunSpec, node_rank: int) -> str:

@@ -21,7 +21,7 @@ LOG_SILENCE_S = 30  # an answer of which no part comes for so long is given up, 
 # serve half a log.
 RESTART_S = 60.0
 CONNECT_S = 10  # a request that nobody takes for so long is given up, and repeated
-DEAD_AFTER_S = 300  # a node that has not been ready for so long gets no new pod; Kubernetes evicts after as long
+DEAD_AFTER_S = 120  # a pod waits so long for a node that is not ready: a kubelet's restart is shorter
 # An API server that is away, or a node that serves no log, is waited for as long: completed pods hold no GPU.
 OUTAGE_S = 1800
 STARTS = (None, "ContainerCreating", "PodInitializing")  # reasons of a container that waits and will run

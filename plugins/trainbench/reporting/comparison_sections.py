@@ -28,6 +28,7 @@ from trainbench.core.formats import NA, count, figure, listing, plural, share
 from trainbench.core.grouping import grouped
 from trainbench.core.tables import Column, Table, Tone, integer, make_table, median_run, text, text_row
 from trainbench.figure_catalogue import run_figures, table_figures
+from trainbench.judging.noise import one_run_pct
 from trainbench.reporting import (
     configuration_tables,
     link_tables,
@@ -281,7 +282,7 @@ def _notes(
     yield f"Equal work: places hold within one number of {units}. {runs}; where a row has several, their median."
     of_sizes = [compared.entries(group, size) for size in compared.world_sizes(group)]
     if any(len(peers) > 1 and min(len(entry.results) for entry in peers) < 2 for peers in of_sizes):
-        yield f"One run alone counts as {compared.ONE_RUN_NOISE_PCT:g} % noisy: by so much equal nodes may differ."
+        yield f"One run alone may be {share(one_run_pct(), 0)} off by chance: only a repeated one shows its own noise."
     for peers in of_sizes:
         yield from compared.tie_sentences(peers)
     known = [scaled.efficiency for entry in compared.all_entries(group) if (scaled := scaling(entry))]

@@ -139,7 +139,7 @@ def nodes_table(campaign: Campaign) -> Table:
     """The cost of checking each node, re-runs included. The nodes of a gang share its cost equally."""
     by_node: dict[str, list[Priced]] = {}
     for result, cost in _priced(campaign):
-        for node in (result.spec.identity.node, *result.spec.identity.peers):
+        for node in result.spec.identity.nodes:
             by_node.setdefault(node, []).append((result, cost))
     notes = (
         ["A gang's cost is shared evenly by its nodes."] if any(r.spec.identity.peers for r in campaign.results) else []

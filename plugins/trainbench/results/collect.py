@@ -12,7 +12,7 @@ from bench_image.contract.frozen import ContractError
 from bench_image.contract.parse import parse_result
 from bench_image.contract.result import Phase, RunResult, Status, failed_result
 from bench_image.contract.spec import RunSpec
-from trainbench.pods.pod_end import BESIDES_THE_PROGRAM, EndKind, PodEnd
+from trainbench.pods.pod_end import BESIDES_THE_PROGRAM, INFRASTRUCTURE, EndKind, PodEnd
 
 UNUSABLE = frozenset({"invalid_result", "foreign_result"})  # kinds of errors of a text that is no result of its run
 
@@ -40,7 +40,7 @@ def collect(
 
 def _result(spec: RunSpec, payload: object | None, state: str | None, end: PodEnd | None, at: datetime) -> RunResult:
     failed = partial(failed_result, spec, at=at)
-    if end and (payload is None or (end.is_infrastructure and end.kind not in BESIDES_THE_PROGRAM)):
+    if end and (payload is None or (end.kind in INFRASTRUCTURE and end.kind not in BESIDES_THE_PROGRAM)):
         return failed(status=end.status, kind=end.kind, message=end.message, phase=Phase.LAUNCH)
     if payload is None:
         ended = f"its task ended as '{state}'" if state else "the state of its task is not known"

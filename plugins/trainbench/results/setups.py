@@ -95,13 +95,13 @@ class Machines:
             machines = self._machines(run)
             for machine in machines:
                 by_machine.setdefault(machine, []).append(run)
-            for node in nodes_of(run):
+            for node in run.spec.identity.nodes:
                 by_node.setdefault(node, []).append((run, bool(machines)))
 
         def of(result: RunResult) -> list[RunResult]:
             own = self._machines(result)
             same = {id(run): run for machine in own for run in by_machine.get(machine, ())}
-            for node in nodes_of(result):
+            for node in result.spec.identity.nodes:
                 same |= {id(run): run for run, is_known in by_node.get(node, ()) if not (own and is_known)}
             return list(same.values())
 
@@ -117,7 +117,3 @@ class Machines:
             parent = self._parents[parent]
         self._parents[uuid] = parent
         return parent
-
-
-def nodes_of(result: RunResult) -> frozenset[str]:
-    return frozenset((result.spec.identity.node, *result.spec.identity.peers))

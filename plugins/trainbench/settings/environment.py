@@ -139,7 +139,7 @@ KUBERNETES_NAMES = {
     "instance": "at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends",
     "node_selector": "a label selector is such as pool=gpu,tier!=dev",
     "topology_label": "a label's name is such as topology.kubernetes.io/zone",
-    "image": "a reference such as registry.example/ml/bench:0.1.0, without spaces",
+    "image": "a reference such as registry.example/ml/bench:0.2.0, without spaces",
     **dict.fromkeys(("image_pull_secret", "service_account", "priority_class"), SUBDOMAIN_RULE),
     **dict.fromkeys(("local_nodes", "quarantine"), SUBDOMAIN_RULE),
 }
@@ -188,13 +188,6 @@ class KeepAway(StrEnum):
     OFF = "off"  # not at all
     LABEL = "label"
     TAINT = "taint"
-
-
-class TaintEffect(StrEnum):
-    """The effect of the taint on new pods. Neither effect evicts a pod."""
-
-    NO_SCHEDULE = "NoSchedule"
-    PREFER_NO_SCHEDULE = "PreferNoSchedule"
 
 
 class SettingsError(UserError, ValueError):
@@ -304,9 +297,6 @@ class Settings(PodSettings, BaseSettings):
         KeepAway.OFF,
         description="marks a node that is confirmed to be red, until it is well: `taint` or `label` "
         "`trainbench.io/breach` ([keep-bad-nodes-away.md](keep-bad-nodes-away.md))",
-    )
-    keep_away_effect: TaintEffect = Field(
-        TaintEffect.NO_SCHEDULE, description="effect of that taint: `NoSchedule` or `PreferNoSchedule`"
     )
     keep_away_max_pct: int = Field(
         10, ge=1, le=100, description="percent of the GPU nodes that may be marked at the same time, rounded down"

@@ -29,7 +29,6 @@ from trainbench.cluster.doctor import (
     verdict,
 )
 from trainbench.cluster.kubernetes_api import NEEDED, Cluster, Refused, Unreachable
-from trainbench.cluster.local_nodes import LocalGpus
 from trainbench.history.history import open_history
 from trainbench.history.tables import REVISION
 from trainbench.planning.nodes import Fleet, GpuNode
@@ -254,7 +253,7 @@ def test_the_pod_that_is_tried_is_the_operators_under_a_free_name_with_the_templ
     checks = ask(cluster, POD_TEMPLATE=str(template))
     (sent,) = cluster.sent
     assert sent["metadata"]["name"].startswith("tb-doctor-")
-    assert [(c["name"], c["image"]) for c in sent["spec"]["containers"]] == [("base", "trainbench/bench:0.1.0")]
+    assert [(c["name"], c["image"]) for c in sent["spec"]["containers"]] == [("base", "trainbench/bench:0.2.0")]
     assert sent["spec"]["runtimeClassName"] == "nvidia"
     assert check("pod", checks).summary.endswith(f"; {template} is merged into it")
 
@@ -514,15 +513,21 @@ def test_the_interpreter_lists_its_modules_without_importing_them(
     assert summary.startswith(" does not run: ")
 
 
+BOX = GpuNode(name="box", num_gpus=8, gpu_product="NVIDIA H200", gpu_memory_bytes=150_754_820_096)
+
+
 @pytest.mark.parametrize(
     ("gpus", "summary"),
     [
         (None, "nvidia-smi lists none: only trials on the CPU can run here"),
-        (LocalGpus(count=8, product="NVIDIA H200", memory_bytes=150_754_820_096), "8 x NVIDIA H200, 150.8 GB each"),
+        (
+            BOX,
+            "8 x NVIDIA H200, 150.8 GB each",
+        ),
     ],
 )
 def test_a_machine_without_a_visible_gpu_is_ready_for_trials_and_says_so(
-    gpus: LocalGpus | None, summary: str, monkeypatch: pytest.MonkeyPatch
+    gpus: GpuNode | None, summary: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "visible_gpus", lambda: gpus)
     settings = read_settings({"TRAINBENCH_LAUNCHER": "local", "TRAINBENCH_LOCAL_PYTHON": sys.executable})

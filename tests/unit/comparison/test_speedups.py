@@ -8,7 +8,7 @@ import pytest
 
 from bench_image.contract.result import RunResult
 from tests.builders import make_result
-from trainbench.comparison.configurations import SpeedUp, noise_of_one_run, paired_runs, speed_up
+from trainbench.comparison.configurations import SpeedUp, paired_runs, speed_up
 from trainbench.judging.noise import t_995
 
 
@@ -52,10 +52,11 @@ def test_two_rounds_take_the_noise_of_further_configurations_that_ran_in_both() 
 
 
 def test_a_single_round_leaves_the_windows() -> None:
-    one_run = noise_of_one_run([runs(10.0, windows=(9.9, 10.0, 10.1)), runs(20.0, windows=(20.0, 20.0, 20.0))])
+    """Of 9.9, 10 and 10.1 the deviation is 1 %, of equal ones 0: half their squares, over the degrees of the first."""
+    actual = speed_up(runs(10.0, windows=(9.9, 10.0, 10.1)), runs(20.0, windows=(20.0, 20.0, 20.0)))
 
-    assert one_run is not None
-    assert one_run.sd == pytest.approx(math.sqrt((2 * 0.01**2) / 4), rel=1e-2)
+    assert actual is not None
+    assert actual.log_half_width == pytest.approx(math.sqrt(0.01**2 / 2) * math.sqrt(2) * t_995(2), rel=1e-2)
 
 
 @pytest.mark.parametrize(

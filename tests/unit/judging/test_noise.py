@@ -9,13 +9,16 @@ import pytest
 from trainbench.judging.noise import (
     Noise,
     Run,
+    between_runs,
+    chance_of_median,
     chance_quantile,
-    estimate,
     median_noise,
     median_variance,
+    one_run_pct,
     pooled,
     t_995,
     to_pct,
+    within_runs,
 )
 
 
@@ -24,58 +27,52 @@ def run(round_: int, *logs: float) -> Run:
     return Run(round_, math.exp(statistics.fmean(logs)), tuple(math.exp(log) for log in logs))
 
 
-class TestEstimate:
+class TestEstimates:
     def test_between_runs_without_what_a_round_does_to_all(self) -> None:
         """Two nodes, two rounds, log rates (0, 1.2) and (0, 0.8): every node gained 1.0 on average.
 
         Residuals about the node's means: (-0.6, 0.6), (-0.4, 0.4); less the rounds' means -0.5, 0.5: all +-0.1.
-        Variance 4 * 0.01 / ((2 - 1) * (2 - 1)) = 0.04, SD 0.2 with 1 degree of freedom.
+        Variance 4 * 0.01 / ((2 - 1) * (2 - 1)) = 0.04, SD 0.2 with 1 degree of freedom. With an own reference the drift
+        of the rounds is noise: (2 * 0.36 + 2 * 0.16) / (2 * (2 - 1)) = 0.52.
         """
-        noise = estimate([[run(1, 0.0), run(2, 1.2)], [run(1, 0.0), run(2, 0.8)]])
-        assert noise
-        assert noise.sd == pytest.approx(0.2)
-        assert noise.degrees_of_freedom == 1
-
-    def test_with_an_own_reference_the_drift_of_the_rounds_is_noise(self) -> None:
-        """The same without removing the rounds: (2 * 0.36 + 2 * 0.16) / (2 * (2 - 1)) = 0.52."""
         nodes = [[run(1, 0.0), run(2, 1.2)], [run(1, 0.0), run(2, 0.8)]]
-        noise = estimate(nodes, rounds_are_shared=False)
-        assert noise
-        assert noise.sd == pytest.approx(0.52**0.5)
-        assert noise.degrees_of_freedom == 2
-
-    def test_within_runs_is_pooled_over_nodes_and_not_divided_by_the_windows(self) -> None:
-        """Windows (-0.1, 0.1) and (-0.3, 0.3): (0.02 + 0.18) / (1 + 1) = 0.1."""
-        noise = estimate([[run(1, -0.1, 0.1)], [run(1, -0.3, 0.3)]])
-        assert noise
-        assert noise.sd == pytest.approx(0.1**0.5)
-        assert noise.degrees_of_freedom == 2
+        assert between_runs(nodes, rounds_are_shared=True) == (pytest.approx(0.2), 1)
+        assert between_runs(nodes, rounds_are_shared=False) == (pytest.approx(0.52**0.5), 2)
 
     def test_one_node_measured_five_times(self) -> None:
         """Log rates 0, 0, 0, 0, 0.1: variance 0.1^2 * 4 / 5 / 4 = 0.002; 4 degrees of freedom."""
-        noise = estimate([[*(run(r, 0.0) for r in (1, 2, 3, 4)), run(5, 0.1)]])
-        assert noise
-        assert noise.sd == pytest.approx(0.002**0.5)
-        assert noise.degrees_of_freedom == 4
+        runs = [*(run(r, 0.0) for r in (1, 2, 3, 4)), run(5, 0.1)]
+        assert between_runs([runs], rounds_are_shared=True) == (pytest.approx(0.002**0.5), 4)
+
+    def test_within_runs_is_pooled_over_nodes_and_not_divided_by_the_windows(self) -> None:
+        """Windows (-0.1, 0.1) and (-0.3, 0.3): (0.02 + 0.18) / (1 + 1) = 0.1."""
+        assert within_runs([[run(1, -0.1, 0.1)], [run(1, -0.3, 0.3)]]) == (pytest.approx(0.1**0.5), 2)
 
     def test_the_larger_estimate_counts(self) -> None:
         """One node, two runs. Logs 0.2 apart: between runs 0.2 / sqrt(2) = 0.1414, windows equal. Then equal runs with
         windows of -0.1 and 0.1: 0.1414 within each, 0 between.
         """
-        between = estimate([[run(1, 0.0, 0.0), run(2, 0.2, 0.2)]])
-        within = estimate([[run(1, -0.1, 0.1), run(2, -0.1, 0.1)]])
-        assert between
-        assert within
-        assert (between.sd, between.degrees_of_freedom) == (pytest.approx(0.02**0.5), 1)
-        assert (within.sd, within.degrees_of_freedom) == (pytest.approx(0.02**0.5), 2)
-        steady_windows = [[run(r, 0.2 * r * n, 0.2 * r * n) for r in (1, 2)] for n in (0, 1)]
-        noise = estimate(steady_windows)
-        assert noise
-        assert noise.degrees_of_freedom == 1
+        assert pooled([[run(1, 0.0, 0.0), run(2, 0.2, 0.2)]]).noise == (pytest.approx(0.02**0.5), 1)
+        assert pooled([[run(1, -0.1, 0.1), run(2, -0.1, 0.1)]]).noise == (pytest.approx(0.02**0.5), 2)
 
     def test_nothing_repeated_nothing_known(self) -> None:
-        assert estimate([[run(1, 0.0)], [run(1, 0.1)]]) is None
-        assert estimate([]) is None
+        assert between_runs([[run(1, 0.0)], [run(1, 0.1)]], rounds_are_shared=True) is None
+        assert within_runs([]) is None
+
+
+class TestMedian:
+    def test_one_run_may_be_off_by_what_equal_runs_are_known_to_differ_by(self) -> None:
+        """0.5 % with two degrees of freedom, t = 9.925: 1 - e^-0.0496 = 4.84 %. Windows of +-2 % say more."""
+        assert chance_of_median([run(1, 0.0)]) == pytest.approx(9.925 * 0.005, rel=1e-4)
+        assert chance_of_median([run(1, -0.02, 0.0, 0.02)]) == pytest.approx(9.925 * 0.02, rel=1e-4)
+        assert one_run_pct() == pytest.approx(4.84, abs=0.01)
+
+    def test_repeats_take_over(self) -> None:
+        """Logs of -0.01, 0 and 0.01: 1 % with two degrees; with the prior sqrt((2 * 0.25e-4 + 2 * 1e-4) / 4) = 0.79 %,
+        four degrees, t = 4.604; a median of three has the variance pi / 6.
+        """
+        expected = 4.604 * math.sqrt(0.625e-4) * math.sqrt(math.pi / 6)
+        assert chance_of_median([run(1, -0.01), run(2, 0.0), run(3, 0.01)]) == pytest.approx(expected, rel=1e-4)
 
 
 class TestHalfWidth:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
-from trainbench.planning.nodes import AbsentNode, fleet_of, not_ready_s
+from trainbench.planning.nodes import AbsentNode, fleet_of
 
 
 def node(name: str, gpus: int = 8, *, ready: str = "True", cordoned: bool = False, **labels: str) -> dict[str, Any]:
@@ -96,13 +95,3 @@ def test_the_conditions_of_a_ready_node_may_report_trouble() -> None:
 
     assert known.troubles == ("XidError (Xid 63)", "not AcceleratedHardwareReady (NvidiaNVLinkError)")
     assert fleet_of([node("gpu-2")]).nodes[0].troubles == ()
-
-
-def test_a_node_says_for_how_long_it_has_not_been_ready() -> None:
-    """02:13:00 to 02:20:00 are 420 s."""
-    ready = {"type": "Ready", "status": "Unknown", "lastTransitionTime": "2026-11-22T02:13:00Z"}
-    now = datetime(2026, 11, 22, 2, 20, tzinfo=UTC)
-
-    assert not_ready_s({"status": {"conditions": [ready]}}, now) == 420
-    assert not_ready_s({"status": {"conditions": [ready | {"status": "True"}]}}, now) is None
-    assert not_ready_s({"status": {"conditions": []}}, now) is None

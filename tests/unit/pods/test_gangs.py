@@ -19,7 +19,8 @@ from tests.kube.after_fault import after_night, is_green
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.nodes import Fleet, GpuNode
 from trainbench.planning.planners import PLANNERS
-from trainbench.pods.gangs import combine_ranks, failed_rank, gang_id, nodes_of
+from trainbench.pods.gangs import combine_ranks, failed_rank
+from trainbench.pods.manifests import gang_id
 from trainbench.results.campaign import Campaign
 
 SPEC = make_spec(
@@ -166,7 +167,6 @@ def test_a_hang_is_that_of_the_node_whose_rank_hung() -> None:
 def test_a_gang_s_name_fits_a_host_name_and_differs_by_run() -> None:
     assert re.fullmatch(r"g[0-9a-f]{10}", gang_id(SPEC))
     assert gang_id(SPEC) != gang_id(SPEC.changed(identity={"campaign_id": "other"}))
-    assert nodes_of(SPEC) == ("gpu-1", "gpu-2")
 
 
 def test_a_gang_needs_as_many_nodes_as_it_has() -> None:

@@ -80,8 +80,8 @@ def test_relative_speed_is_against_as_many_gpus() -> None:
     ratios = {row[:2]: row[2].split(" ")[0] for row in rows(table, "hardware", "GPUs", "relative speed")}
 
     assert ratios == {
-        (A100, "1"): "1.00x", (A10, "1"): "0.250x",
-        (A100, "2"): "1.00x", (A10, "2"): "0.333x",
+        (A100, "1"): "1.00x", (A10, "1"): "0.25x",
+        (A100, "2"): "1.00x", (A10, "2"): "0.33x",
     }  # fmt: skip
     assert any("those of the fastest with as many GPUs" in note for note in table.notes)
 

@@ -8,10 +8,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, case, func, select
 
 from bench_image.contract.result import Status
-from trainbench.comparison.entries import ONE_RUN_NOISE_PCT, half_range_pct
 from trainbench.core.grouping import grouped
 from trainbench.figure_catalogue.run_figures import STORED
 from trainbench.history.tables import runs, works
+from trainbench.judging.noise import Run, chance_of_median
 from trainbench.pages.reads.filters import Scope
 from trainbench.pages.reads.rows import CostRow, Costs, Strategies, StrategyRow, Unpriced
 from trainbench.results.campaign import IMPORTED_SUITE
@@ -40,7 +40,7 @@ def strategies(connection: Connection, scope: Scope) -> Strategies:
         sums = {name: sum(getattr(row, name) for row in of) for name in _SUMS}
         about = dict(zip(("is_imported", *_SAME), key, strict=True))
         made.append(StrategyRow(**about, **sums, **figures, num_campaigns=len(of)))
-        made[-1].noise_pct = half_range_pct(rates) if rates and len(rates) > 1 else ONE_RUN_NOISE_PCT
+        made[-1].noise = chance_of_median([Run(0, rate, ()) for rate in rates]) if rates else 0.0
     made.sort(key=lambda row: (_work(row), -(row.tokens_per_second or 0.0), row.strategy))
     return Strategies(rows=tuple(made), is_cut=len(rows) == MAX_WORKS)
 

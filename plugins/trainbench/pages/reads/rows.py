@@ -127,23 +127,12 @@ class NodePoint(StoredRow):
     def word(self) -> str:
         return word(NodeState("", self.state, self.why))
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeSeries:
-    """The points of a node at one work, the oldest first."""
-
-    group_id: str
-    label: str | None
-    gpu_name: str | None
-    model: str | None
-    recipe: str | None
-    strategy: str | None
-    preset: str | None
-    points: tuple[NodePoint, ...]
-
     @property
-    def name(self) -> str:
+    def work_name(self) -> str:
         return self.label or " · ".join(filter(None, (self.model, self.recipe, self.strategy))) or self.group_id
+
+
+Series = tuple[NodePoint, ...]  # of a node at one work, the oldest first
 
 
 class EventKind(StrEnum):
@@ -172,7 +161,7 @@ class NodePage:
 
     node: str
     state: NodeState
-    series: tuple[NodeSeries, ...]
+    series: tuple[Series, ...]
     events: tuple[NodeEvent, ...]
     open_notices: tuple[Notice, ...]
     baselines: tuple[Baseline, ...]  # in force for it
@@ -180,9 +169,8 @@ class NodePage:
 
 
 class StrategyRow(StoredRow):
-    """Medians over the campaigns of each campaign's median. Rows of one `work_key` and GPU did equal work. `noise_pct`:
-    half of the range of tokens/s over its campaigns, or over the runs of the only one; of a single run what equal nodes
-    may differ by. Rows are ranked as the entries of a campaign are.
+    """Medians over the campaigns of each campaign's median. Rows of one `work_key` and GPU did equal work. `noise`: of
+    the median of its campaigns, or of the runs of the only one. Rows are ranked as the entries of a campaign are.
     """
 
     @property

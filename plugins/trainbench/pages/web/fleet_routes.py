@@ -9,11 +9,11 @@ from airflow.api_fastapi.core_api.security import requires_access_dag
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from trainbench.comparison.entries import ONE_RUN_NOISE_PCT
 from trainbench.core.grouping import grouped
 from trainbench.core.states import STATE_WORDS
 from trainbench.core.user_error import MAX_REASON
 from trainbench.core.verdicts import State, Why
+from trainbench.judging.noise import one_run_pct
 from trainbench.pages.reads import comparisons
 from trainbench.pages.reads import fleet as fleet_reads
 from trainbench.pages.reads.filters import FAILED
@@ -102,9 +102,14 @@ def node(node: str, asked: Asked = Depends()) -> Response:
         about: dict[str, Any] = {"title": "Nothing known", "texts": (NO_NODE,), "back": back}
         return respond(asked.request, "message.html.j2", status=404, **about)
     works = page.series
-    points = [listings.points_table(of, n, asked.links) for n, of in enumerate(works, start=1)]
-    events, latest = listings.events_table(page.events), listings.latest_table(works)
-    measured = [point for of in works for point in of.points if point.run_id]
+    points = [
+        listings.verdicts_table(of[::-1], asked.links, f"points-{number}", f"Figures of {of[-1].work_name}")
+        for number, of in enumerate(works, start=1)
+    ]
+    newest, title = [of[-1] for of in works], "Latest figures beside what is expected"
+    latest = listings.verdicts_table(newest, asked.links, "latest", title, of_several_works=True)
+    events = listings.events_table(page.events)
+    measured = [point for of in works for point in of if point.run_id]
     last = max(measured, key=lambda point: point.at, default=None)
     result = stored_result(last.campaign_id, last.run_id) if last and last.run_id else None
     gpus = listings.gpu_table(result) if result and result.telemetry.gpus else None
@@ -142,7 +147,7 @@ def strategies(asked: Asked = Depends()) -> Response:
         works=[(of[0], listings.answer(of), listings.strategies_table(of)) for of in works[:MAX_WORKS_SHOWN]],
         left_out=max(0, len(works) - MAX_WORKS_SHOWN),
         is_cut=compared.is_cut,
-        one_run_noise_pct=ONE_RUN_NOISE_PCT,
+        one_run_pct=one_run_pct(),
     )
 
 
@@ -162,7 +167,8 @@ def costs(asked: Asked = Depends()) -> Response:
 @router.get("/runs")
 def runs(asked: Asked = Depends()) -> Response:
     if asked.is_csv:
-        return csv_pieces("runs", asked.pages.pieces(runs_csv, asked.filters))
+        with asked.pages.reading(asked.filters) as here:
+            return csv_pieces("runs", runs_csv(*here))
     run_list = asked.read(runs_page, asked.page)
     table = listings.runs_table(run_list.rows, asked.links)
     return asked.answer("runs.html.j2", run_list=run_list, content=table, states=RUN_STATES)

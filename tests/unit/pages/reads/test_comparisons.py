@@ -42,7 +42,7 @@ def study(history: History) -> Pages:
 
 def test_strategies_are_medians_over_the_campaigns_of_equal_work(history: History) -> None:
     """single: (10 + 12) / 2 = 11. ddp on 2: (18 + 20) / 2 = 19, its efficiencies 90 and 83.33 %, median 86.67 %.
-    fsdp on 2 ran once, at 19, so it counts as 5 % noisy; both have 19 x 512 tokens/s, and the name decides.
+    fsdp on 2 ran once, at 19, so it may be 5 % off; both have 19 x 512 tokens/s, and the name decides.
     """
     rows = study(history).read(strategies, ALL).rows
     assert [(row.strategy, row.world_size, row.figure(SAMPLES_PER_SECOND)) for row in rows] == [
@@ -51,7 +51,7 @@ def test_strategies_are_medians_over_the_campaigns_of_equal_work(history: Histor
         ("fsdp", 2, 19.0),
         ("ddp", 4, None),
     ]
-    assert [round(row.noise_pct, 2) for row in rows] == [9.09, 5.26, 5.0, 5.0]
+    assert [round(row.noise, 2) for row in rows] == [0.31, 0.18, 0.05, 0.0]  # of 2, 2, 1 and no figure
     ddp = rows[1]
     assert ddp.figure(SCALING_EFFICIENCY_PCT) == pytest.approx((90 + 100 * (20 / 2) / 12) / 2)
     assert ddp.figure(TOKENS_PER_SECOND) == 19.0 * 512

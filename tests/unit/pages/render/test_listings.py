@@ -16,7 +16,7 @@ def row(
     world_size: int,
     tokens_per_s: float | None,
     usd_per_gpu_hour: float | None = None,
-    noise_pct: float | None = 0.1,
+    noise: float = 0.001,
 ) -> StrategyRow:
     figures: dict[str, float | None] = dict.fromkeys((figure.name for figure in STORED), None)
     figures |= {
@@ -27,7 +27,7 @@ def row(
     return StrategyRow(
         work_key="a", gpu_name="NVIDIA H200", model="tier-a", recipe="full", preset="tuned", micro_batch_size=1,
         seq_length=2048, strategy=strategy, world_size=world_size, num_campaigns=1, num_runs=1,
-        num_failed=0, is_imported=False, noise_pct=noise_pct, **figures,
+        num_failed=0, is_imported=False, noise=noise, **figures,
     )  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def test_a_difference_within_the_noise_of_both_is_no_rank() -> None:
     """1 % apart with 0.8 % of noise each: sqrt(0.8^2 + 0.8^2) = 1.13 %. fsdp is 10 % behind. 2 GPUs x 1e6 / (100 x
     3600) = 5.56 GPU-hours.
     """
-    rows = [row("ddp", 2, 100.0, None, 0.8), row("zero2", 2, 99.0, None, 0.8), row("fsdp", 2, 90.0, None, 0.8)]
+    rows = [row("ddp", 2, 100.0, None, 0.008), row("zero2", 2, 99.0, None, 0.008), row("fsdp", 2, 90.0, None, 0.008)]
     assert answer(rows) == (
         "Best measured: ddp on 2 GPUs: 5.56 GPU-hours per 1M tokens. Too noisy to rank: zero2 on 2 GPUs is within the "
         "noise."
