@@ -15,9 +15,9 @@ from enum import StrEnum
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator
 from pydantic_core import ErrorDetails, from_json
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
@@ -190,6 +190,21 @@ class KeepAway(StrEnum):
     TAINT = "taint"
 
 
+def checked_cron(cron: Any) -> str | None:
+    """The expression; None for `none`. Raises ValueError."""
+    if cron is None or str(cron).lower() == "none":
+        return None
+    from croniter import CroniterError, croniter  # type: ignore[import-untyped]
+
+    try:
+        if not cron.startswith("@") and len(cron.split()) != 5:
+            raise ValueError
+        croniter(cron).get_next()  # never comes one of 30 February
+    except (CroniterError, ValueError, KeyError, AttributeError):
+        raise ValueError("give a cron expression such as '0 2 * * *', or none") from None
+    return str(cron)
+
+
 class SettingsError(UserError, ValueError):
     """A variable has a value that is not allowed. The message names the variable, the value and what is allowed."""
 
@@ -274,7 +289,7 @@ class Settings(PodSettings, BaseSettings):
         description="absolute path of a folder with campaign files; each becomes a DAG of its name "
         "([campaign-files.md](campaign-files.md))",
     )
-    schedule: dict[str, str] = Field(
+    schedule: dict[str, Annotated[str, AfterValidator(lambda cron: checked_cron(cron) or "none")]] = Field(
         {},
         description="a cron expression or `none`, for the DAG with this id (without the prefix); else the DAG's own, "
         "with the local launcher none",
@@ -434,7 +449,7 @@ def _hint(given: str, dag_ids: Collection[str]) -> str:
 
 def _sentence(problem: ErrorDetails, texts: Mapping[str, str], places: Mapping[str, str]) -> str:
     """ "TRAINBENCH_DEFERRABLE is 'maybe': Input should be a valid boolean, unable to interpret input"."""
-    field = str(problem["loc"][0])
+    field = "_".join(map(str, problem["loc"])) if problem["loc"][0] == "schedule" else str(problem["loc"][0])
     name = PREFIX.lower() + field
     where, said = places.get(name, name.upper()), reason(problem)
     if field == "notify":
