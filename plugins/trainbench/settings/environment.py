@@ -399,7 +399,9 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         for name in sorted(environ):
             _refuse_misspelt(name, dag_ids)
         for option, given in options.items():
-            _refuse_other(option, given.where, dag_ids)
+            hint = _hint(option, dag_ids)
+            if option not in Settings.model_fields and (hint or not option.startswith("schedule_")):  # it is ours alone
+                raise SettingsError(f"{given.where:.300} is no setting{hint}: correct its name, or remove it")
             name = PREFIX.lower() + option
             if name not in texts:
                 texts[name] = fetched(option, given.where) if given.text is None else given.text
@@ -432,13 +434,6 @@ def _refuse_misspelt(name: str, dag_ids: Collection[str]) -> None:
     if hint := _hint(given, dag_ids):
         written = re.sub(r"'([\w.-]+)'", lambda known: f"'{PREFIX}{known[1].upper()}'", hint)
         raise SettingsError(f"{name:.200} is no setting{written}: correct its name, or unset it")
-
-
-def _refuse_other(option: str, where: str, dag_ids: Collection[str]) -> None:
-    """Refuse an option of Airflow's section, which is ours alone, that is no setting."""
-    is_schedule = option.startswith("schedule_") and not _hint(option, dag_ids)
-    if option not in Settings.model_fields and not is_schedule:
-        raise SettingsError(f"{where:.300} is no setting{_hint(option, dag_ids)}: correct its name, or remove it")
 
 
 def _hint(given: str, dag_ids: Collection[str]) -> str:
