@@ -173,7 +173,7 @@ COMPARED = (
 def verdicts_table(
     points: Sequence[NodePoint], links: Links, name: str, title: str, *, of_several_works: bool = False
 ) -> Table:
-    """The verdicts on a node, with their figures beside what it should have made."""
+    """The verdicts on a node, with their figures beside what it should have made; without columns that none fills."""
 
     def against(deviation: str, expected: str, point: NodePoint) -> Cell:
         value, of = getattr(point, deviation), getattr(point, expected)
@@ -192,6 +192,7 @@ def verdicts_table(
             *(
                 DEVIATION.column(partial(against, deviation, expected), f"against {AGAINST[of]}", key=key)
                 for of, key, deviation, expected in COMPARED
+                if any(getattr(point, deviation) is not None for point in points)
             ),
             DEVIATION.column(lambda point: point.memory_deviation_pct, "memory"),
             DEVIATION.column(
