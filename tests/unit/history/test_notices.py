@@ -13,7 +13,7 @@ from bench_image.contract.spec import Drill
 from tests.builders import make_result
 from tests.builders.nights import ENDED_AT, night
 from tests.builders.recorded_nights import make_night, stored
-from tests.builders.verdicts import make_finding, make_group, make_node
+from tests.builders.verdicts import make_comparison, make_finding, make_group, make_node
 from trainbench.core.user_error import EntryError
 from trainbench.core.verdicts import NO_FIGURE, Against, Finding, Level, Metric, State, Why
 from trainbench.history.history import History
@@ -130,6 +130,18 @@ def test_all_that_opened_a_notice_has_to_be_over(history: History) -> None:
         history.record(night(day, {"node-1": 9.0}, {"node-1": node.why}, reference=peers,
                              expected={"node-1": {"past": past}}))  # fmt: skip
         assert bool(history.open_notices()) is (day < 5)
+
+
+def test_what_is_as_hot_as_its_peers_is_over_only_when_it_is_cool(history: History) -> None:
+    """The air conditioning fails: all are 12 degrees above their past, none above its peers."""
+    heat = Metric.TEMPERATURE_C
+    for day, celsius in enumerate([72.0, 72.0, 72.0, 72.0, 60.0, 60.0], start=1):
+        past = make_comparison(celsius, 60.0, Against.PAST, heat)
+        compared = {"comparisons": (make_comparison(celsius, celsius, metric=heat), past)}
+        why = Why.HOT if celsius > 70 else Why.WELL
+        history.record(night(day, {"node-1": 10.0}, {"node-1": why}, expected={"node-1": compared}))  # type: ignore[dict-item]
+        assert bool(history.open_notices()) is (1 < day < 6), day
+    assert len(stored(history, notices)) == 1
 
 
 def test_a_faster_one_of_two_is_no_better_before_it_is_nearer(history: History) -> None:
