@@ -33,7 +33,7 @@ ui: setup-demo ## the demo, and Airflow stays open until Ctrl-C; NIGHTS=14 shows
 
 # Lanes that wait for pods run beside `check`, which fails soonest, and then beside those that compute. No more than five
 # at once: what waits for a busy machine keeps its own Airflow at work for longer.
-LANES := check test-kube-gangs test-slow test-kube-production test-kube-rest test-kube-dags test-fast test-image-rest test-image-runs test-browser
+LANES := check test-kube-dags test-kube-production test-slow test-kube-rest test-fast test-image-rest test-image-runs test-browser
 
 test: setup ## everything that runs without a GPU
 	@begin=$$(date +%s); if $(MAKE) --no-print-directory -k -j5 -Otarget $(LANES); then end=passed; else end=failed; fi; \
@@ -60,11 +60,8 @@ test-demo: setup ## `make demo DRILL=node-3` as a user runs it, by itself: its p
 test-kube: setup ## operator, doctor, housekeeping and DAGs against a stand-in for a Kubernetes cluster (needs root on Linux)
 	@$(VENV)/pytest -q tests/kube
 
-test-kube-dags: setup # the four parts of test-kube mostly wait, so `make test` runs them beside each other
-	@$(VENV)/pytest -q tests/kube/test_dags.py
-
-test-kube-gangs: setup
-	@$(VENV)/pytest -q tests/kube/test_gangs.py
+test-kube-dags: setup # the three parts of test-kube mostly wait, so `make test` runs them beside each other
+	@$(VENV)/pytest -q tests/kube/test_gangs.py tests/kube/test_dags.py
 
 test-kube-production: setup
 	@$(VENV)/pytest -q tests/kube/production

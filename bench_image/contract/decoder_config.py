@@ -89,17 +89,17 @@ class Layer(NamedTuple):
     """
 
     attention: tuple[tuple[str, Linear], ...]
-    mlp: tuple[tuple[str, Linear], ...]
-    experts: int
-    visited: int
-    router: int
-    vectors: int
     query: int
     kv: int
     mixed: int
-    inner: int
-    saved: int
-    window: int | None
+    mlp: tuple[tuple[str, Linear], ...] = ()
+    experts: int = 0
+    visited: int = 0
+    router: int = 0
+    vectors: int = 0
+    inner: int = 0
+    saved: int = 0
+    window: int | None = None
 
     @property
     def linears(self) -> dict[str, Linear]:
@@ -205,12 +205,22 @@ def _resolved(kind: str, value: Mapping[str, Any]) -> Config:
     config = Config(model_type=kind)
     for name, default in KINDS[kind].items():
         config[name] = _value(given, name, default) if name in given or default is REQUIRED else default
-    _resolve_heads(config)
+    heads = config["num_attention_heads"]
+    config["num_key_value_heads"] = config["num_key_value_heads"] or heads
+    if heads % config["num_key_value_heads"]:
+        raise ValueError(f"num_key_value_heads {config['num_key_value_heads']} must divide num_attention_heads {heads}")
+    if "head_dim" in config and config["head_dim"] is None:
+        if config["hidden_size"] % heads:
+            raise ValueError(f"num_attention_heads {heads} must divide hidden_size {config['hidden_size']}")
+        config["head_dim"] = config["hidden_size"] // heads
     _resolve_windows(config)
     if (chosen := config.get("num_experts_per_tok")) and chosen > (num := _num_experts(config)):
         raise ValueError(f"num_experts_per_tok is {chosen}, but there are {num} experts")
     if "mlp_only_layers" in config:
-        config["mlp_only_layers"] = _numbers(config["mlp_only_layers"] or [])
+        numbers = config["mlp_only_layers"] or []
+        if not isinstance(numbers, list) or any(type(number) is not int for number in numbers):
+            raise ValueError(f"mlp_only_layers is {numbers!r:.60}: a list of layers' numbers")
+        config["mlp_only_layers"] = sorted(set(numbers))
     return config
 
 
@@ -223,17 +233,6 @@ def _value(given: Mapping[str, Any], name: str, default: object) -> Any:
     if isinstance(default, bool):
         return given[name]
     return str(given[name])[:64] if isinstance(default, str) else _size(given, name)
-
-
-def _resolve_heads(config: Config) -> None:
-    heads = config["num_attention_heads"]
-    config["num_key_value_heads"] = config["num_key_value_heads"] or heads
-    if heads % config["num_key_value_heads"]:
-        raise ValueError(f"num_key_value_heads {config['num_key_value_heads']} must divide num_attention_heads {heads}")
-    if "head_dim" in config and config["head_dim"] is None:
-        if config["hidden_size"] % heads:
-            raise ValueError(f"num_attention_heads {heads} must divide hidden_size {config['hidden_size']}")
-        config["head_dim"] = config["hidden_size"] // heads
 
 
 def _resolve_windows(config: Config) -> None:
@@ -262,56 +261,46 @@ def _resolve_windows(config: Config) -> None:
     config["layer_types"] = types
 
 
-def _numbers(value: object) -> list[int]:
-    if not isinstance(value, list) or any(type(number) is not int for number in value):
-        raise ValueError(f"mlp_only_layers is {value!r:.60}: a list of layers' numbers")
-    return sorted(set(value))
-
-
 # --- layers
 
 
 def _layer(config: Mapping[str, Any], number: int) -> Layer:
-    latent = "kv_lora_rank" in config
-    attention, query, kv, mixed, in_attention, saved = (_latent if latent else _grouped)(config)
-    mlp, experts, visited, router, inner, in_mlp, dispatched = _mlp(config, number)
-    norms = (4 if config["model_type"] == "gemma3_text" else 2) * config["hidden_size"]
+    hidden, types = config["hidden_size"], config.get("layer_types")
+    layer = _with_mlp((_latent if "kv_lora_rank" in config else _grouped)(config), config, number)
+    vectors, saved = layer.vectors + 2 * hidden, layer.saved  # the norms before attention and MLP
     if config["model_type"] == "gemma3_text":
-        saved += 2 * config["hidden_size"]  # the outputs of attention and MLP before their norms
-    types = config.get("layer_types")
+        vectors, saved = vectors + 2 * hidden, saved + 2 * hidden  # those after them, and what they norm
     narrow = types is None or types[number] == "sliding_attention"
-    return Layer(
-        attention, mlp, experts, visited, router, norms + in_attention + in_mlp, query, kv, mixed, inner,
-        saved + dispatched, config.get("sliding_window") if narrow else None,
-    )  # fmt: skip
+    return layer._replace(vectors=vectors, saved=saved, window=config.get("sliding_window") if narrow else None)
 
 
-def _grouped(config: Mapping[str, Any]) -> tuple[tuple[tuple[str, Linear], ...], int, int, int, int, int]:
-    """Linears, widths of queries, of keys and values, and of the output, parameters of norms and biases, and numbers
-    saved beyond a plain layer.
-    """
+def _grouped(config: Mapping[str, Any]) -> Layer:
+    """With grouped-query attention, without MLP and the norms of every layer."""
     kind, hidden = config["model_type"], config["hidden_size"]
     query = config["num_attention_heads"] * config["head_dim"]
     kv = config["num_key_value_heads"] * config["head_dim"]
-    if kind == "phi3":
-        return (("qkv_proj", (hidden, query + 2 * kv)), ("o_proj", (query, hidden))), query, 2 * kv, query, 0, 0
-    linears = (
-        ("q_proj", (hidden, query)), ("k_proj", (hidden, kv)), ("v_proj", (hidden, kv)), ("o_proj", (query, hidden)),
+    output = ("o_proj", (query, hidden))
+    layer = Layer(
+        (("q_proj", (hidden, query)), ("k_proj", (hidden, kv)), ("v_proj", (hidden, kv)), output),
+        query=query, kv=2 * kv, mixed=query,
     )  # fmt: skip
-    vectors = saved = 0
+    vectors = 0
+    if kind == "phi3":
+        return layer._replace(attention=(("qkv_proj", (hidden, query + 2 * kv)), output))
     if kind in ("qwen3", "qwen3_moe", "gemma3_text"):
-        vectors, saved = 2 * config["head_dim"], query + kv  # norms of query and key
+        vectors = 2 * config["head_dim"]  # norms of query and key
+        layer = layer._replace(saved=query + kv)
     if kind == "qwen2":
         vectors += query + 2 * kv
     if config.get("attention_bias"):
         vectors += query + 2 * kv + hidden
     if kind == "gpt_oss":
         vectors += config["num_attention_heads"]  # sinks
-    return linears, query, 2 * kv, query, vectors, saved
+    return layer._replace(vectors=vectors)
 
 
-def _latent(config: Mapping[str, Any]) -> tuple[tuple[tuple[str, Linear], ...], int, int, int, int, int]:
-    """As `_grouped`, of multi-head latent attention (arXiv 2405.04434, section 2.1)."""
+def _latent(config: Mapping[str, Any]) -> Layer:
+    """As `_grouped`, with multi-head latent attention (arXiv 2405.04434, section 2.1)."""
     hidden, heads, bias = config["hidden_size"], config["num_attention_heads"], config["attention_bias"]
     rank, rope, nope = config["kv_lora_rank"], config["qk_rope_head_dim"], config["qk_nope_head_dim"]
     query, value = heads * (nope + rope), heads * config["v_head_dim"]
@@ -326,26 +315,31 @@ def _latent(config: Mapping[str, Any]) -> tuple[tuple[tuple[str, Linear], ...], 
         ("kv_b_proj", (rank, heads * nope + value)),
         ("o_proj", (value, hidden)),
     )
-    return linears, query, query + value, value, vectors, latents
+    return Layer(linears, query=query, kv=query + value, mixed=value, vectors=vectors, saved=latents)
 
 
-def _mlp(config: Mapping[str, Any], number: int) -> tuple[tuple[tuple[str, Linear], ...], int, int, int, int, int, int]:
-    """Linears, parameters of all experts, of the visited ones and of the router, width, parameters of biases, and
-    numbers per token that the exchange with the experts keeps: a token's input and output for each that it visits.
-    """
+def _with_mlp(layer: Layer, config: Mapping[str, Any], number: int) -> Layer:
     kind, hidden, num = config["model_type"], config["hidden_size"], _num_experts(config)
     if not num or _is_dense(config, number):
         inner = config["intermediate_size"]
         biases = 2 * inner + hidden if config.get("mlp_bias") else 0
-        if kind == "phi3":
-            return (("gate_up_proj", (hidden, 2 * inner)), ("down_proj", (inner, hidden))), 0, 0, 0, inner, biases, 0
-        return _gated(hidden, inner), 0, 0, 0, inner, biases, 0
+        fused = (("gate_up_proj", (hidden, 2 * inner)), ("down_proj", (inner, hidden)))
+        mlp = fused if kind == "phi3" else _gated(hidden, inner)
+        return layer._replace(mlp=mlp, inner=inner, vectors=layer.vectors + biases)
     chosen, inner = config["num_experts_per_tok"], config.get("moe_intermediate_size", config["intermediate_size"])
     shared = config.get("n_shared_experts", 0) * inner
     one = 3 * hidden * inner
     biases = num * (2 * inner + hidden) + num if kind == "gpt_oss" else 0
-    linears = _gated(hidden, shared) if shared else ()
-    return linears, num * one, chosen * one, num * hidden, chosen * inner + shared, biases, 2 * chosen * hidden
+    return layer._replace(
+        mlp=_gated(hidden, shared) if shared else (),
+        experts=num * one,
+        visited=chosen * one,
+        router=num * hidden,
+        inner=chosen * inner + shared,
+        vectors=layer.vectors + biases,
+        # The exchange with the experts keeps a token's input and output for each that it visits.
+        saved=layer.saved + 2 * chosen * hidden,
+    )
 
 
 def _gated(hidden: int, inner: int) -> tuple[tuple[str, Linear], ...]:

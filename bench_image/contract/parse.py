@@ -57,12 +57,12 @@ MAX_NAMES, MAX_NAMES_BEYOND = 100, MAX_REASONS  # of an object; of all objects b
 MAX_NAME = 4_000  # characters
 
 
-def refuse_dense(raw: bytes, times: float = MAX_MEMORY) -> None:
-    """Raises ContractError for a JSON text whose values may take more than so many `times` its bytes."""
+def refuse_dense(raw: bytes) -> None:
+    """Raises ContractError for a JSON text whose values may take more than MAX_MEMORY times its bytes."""
     counted = len(raw) + sum(raw.count(mark) * num_bytes for mark, num_bytes in MARK_BYTES.items())
     if not raw.isascii():
         counted += (len(raw) - len(raw.translate(None, WIDE))) * WIDE_BYTES
-    if counted > times * len(raw) + SMALL_BYTES:
+    if counted > MAX_MEMORY * len(raw) + SMALL_BYTES:
         raise ContractError(f"too many values for its {len(raw)} bytes: no program of ours writes so many in so few")
 
 

@@ -14,6 +14,7 @@ from bench_image.contract.result_bounds import MAX_COUNT
 MAX_LINE = 8_000  # characters; the rest of a longer line is left out
 MAX_MEASURED = 20_000  # lines of steps that count; later ones are not kept
 TAIL_LINES, TAIL_CHARS = 15, 200
+ARRIVAL = "the arrival of its lines"
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -78,15 +79,15 @@ class LogReader:
         for name in SIZES:
             if found.get(name, 0) >= 1:
                 self._sizes[name] = found[name]
-        is_measured = self._step(found, at) if "step" in found else self._summary(found)
+        is_measured = "step" in found and self._step(found, at)
+        # A summary has two rates: samples per step, where they are exact enough.
+        exact = _share(found.get("samples_per_second"), found.get("steps_per_second")) or 0.0
+        if "step" not in found and 0 < exact < MAX_COUNT and abs(exact - round(exact)) < 0.02 * exact:
+            self._sizes.setdefault("samples_per_step", max(1, round(exact)))
         if "loss" in found and len(self._losses) < MAX_MEASURED:
-            loss = found["loss"]
-            self._losses.append((is_measured or self._is_warm, loss if math.isfinite(loss) else None))
+            loss, is_warm = found["loss"], any(self._entries.values())
+            self._losses.append((is_warm, loss if math.isfinite(loss) else None))
         return is_measured
-
-    @property
-    def _is_warm(self) -> bool:
-        return any(self._entries.values())
 
     def _step(self, found: dict[str, float], at: float) -> bool:
         total, step = found.get("total"), found["step"]
@@ -109,13 +110,6 @@ class LogReader:
         entries.append(Entry(passed if self.profile.covers == "steps" else 1, passed, arrived_after_s, found))
         return True
 
-    def _summary(self, found: dict[str, float]) -> bool:
-        """Samples per step from the two rates of a summary, where they are exact enough."""
-        exact = _share(found.get("samples_per_second"), found.get("steps_per_second")) or 0.0
-        if 0 < exact < MAX_COUNT and abs(exact - round(exact)) < 0.02 * exact:
-            self._sizes.setdefault("samples_per_step", max(1, round(exact)))
-        return False
-
     def speed(self) -> Speed | None:
         """What was read; None for fewer than two measured lines."""
         total = max(self._entries, key=lambda key: len(self._entries[key]), default=None)
@@ -123,9 +117,9 @@ class LogReader:
         sizes = self._sizes | self._given
         if "tokens_per_sample" in sizes and "samples_per_step" in sizes:
             sizes["tokens_per_step"] = sizes["tokens_per_sample"] * sizes["samples_per_step"]
-        for source in SOURCES:
-            seconds_of = [_seconds(source, entry, sizes, self._num_gpus) for entry in entries]
-            timed = [(entry, seconds) for entry, seconds in zip(entries, seconds_of, strict=True) if seconds]
+        told = [_step_s(entry, sizes, self._num_gpus) for entry in entries]
+        for source in told[0] if told else ():
+            timed = [(entry, seconds) for entry, of in zip(entries, told, strict=True) if (seconds := of[source])]
             if len(timed) >= 2 and (len(timed) == len(entries) or source == ARRIVAL):
                 break
         else:
@@ -159,35 +153,20 @@ class LogReader:
         return math.fsum((rate or 0.0) * seconds for rate, seconds in rates) / total_s
 
 
-# From where the time of a step is taken, the most direct first.
-SOURCES = (
-    "the log's time per step",
-    "the log's steps per second",
-    "the log's tokens per second",
-    "the log's samples per second",
-    "the log's samples per second, each sample a step",
-    ARRIVAL := "the arrival of its lines",
-)
-
-
-def _seconds(source: str, entry: Entry, sizes: dict[str, float], num_gpus: int) -> float | None:
-    """Seconds of one step by this source; None where it does not tell."""
+def _step_s(entry: Entry, sizes: dict[str, float], num_gpus: int) -> dict[str, float | None]:
+    """From where the time of a step is taken, the most direct first -> seconds of one step; None: it does not tell."""
     own, tokens = entry.figures, _tokens_rate(entry, num_gpus)
-    value: float | None = None
-    match SOURCES.index(source):
-        case 0:
-            value = own.get("seconds") or own.get("milliseconds", 0.0) / 1000
-        case 1:
-            value = _share(1.0, own.get("steps_per_second"))
-        case 2:
-            value = _share(sizes.get("tokens_per_step"), tokens)
-        case 3:
-            value = _share(sizes.get("samples_per_step"), own.get("samples_per_second"))
-        case 4:
-            value = _share(1.0, own.get("samples_per_second"))
-        case 5:
-            value = _share(entry.arrived_after_s, entry.passed)
-    return value if value and math.isfinite(value) and value > 0 else None
+    seconds = {
+        "the log's time per step": own.get("seconds") or own.get("milliseconds", 0.0) / 1000,
+        "the log's steps per second": _share(1.0, own.get("steps_per_second")),
+        "the log's tokens per second": _share(sizes.get("tokens_per_step"), tokens),
+        "the log's samples per second": _share(sizes.get("samples_per_step"), own.get("samples_per_second")),
+        "the log's samples per second, each sample a step": _share(1.0, own.get("samples_per_second")),
+        ARRIVAL: _share(entry.arrived_after_s, entry.passed),
+    }
+    return {
+        source: value if value and value > 0 and math.isfinite(value) else None for source, value in seconds.items()
+    }
 
 
 def _share(part: float | None, whole: float | None) -> float | None:

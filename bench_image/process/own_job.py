@@ -225,7 +225,6 @@ def result_of(spec: RunSpec, heard: Heard, missing: dict[str, str]) -> RunResult
     speed = heard.log.speed()
     status, error = _end(spec, heard, speed)
     chosen = _chosen(spec, speed) if speed else None
-    wall_s = heard.ended - heard.started
     missing |= {"cost": PRICED_LATER, "probes": OURS, "communication": OURS, "parameters": OURS}
     missing |= {f"performance.{name}": OURS for name in OF_OUR_LOOP}
     of_run = f"the run ended as {status.value}" if error else "the log does not tell"
@@ -241,12 +240,23 @@ def result_of(spec: RunSpec, heard: Heard, missing: dict[str, str]) -> RunResult
         power_w = math.fsum(joules) / heard.sampled_s * spec.placement.nodes if heard.sampled_s else None
         reason = "the measured lines came within a second"
         missing |= {} if power_w else {f"telemetry.energy_per_{of}_j": reason for of in ("sample", "token")}
+    startup, memory = Startup(total_s=heard.ended - heard.started), Memory()
+    if speed:
+        passed = {
+            "launch_s": speed.first_at - heard.started,
+            "warmup_s": speed.warm_at - speed.first_at,
+            "measure_s": speed.last_at - speed.warm_at,
+        }
+        startup = startup.model_copy(update={name: max(0.0, seconds) for name, seconds in passed.items()})
+    if heard.memory_bytes:
+        kind: Any = "gpu_used" if spec.work.device is Device.CUDA else "process_rss"
+        memory = Memory(kind=kind, peak_during_training=heard.memory_bytes / 1e9)
     sections: dict[str, Any] = {
         "chosen": chosen,
         "context": heard.context,
-        "startup": _startup(speed, heard.started, wall_s),
+        "startup": startup,
         "performance": measured,
-        "memory": _memory(spec, heard),
+        "memory": memory,
         "telemetry": Telemetry(
             gpus=heard.gpus,
             host=heard.host,
@@ -368,21 +378,3 @@ def _performance(speed: Speed, samples: int, heard: Heard) -> Performance:
         first_loss=speed.losses[0] if speed.losses else None,
         last_loss=speed.losses[-1] if speed.losses else None,
     )
-
-
-def _startup(speed: Speed | None, started: float, wall_s: float) -> Startup:
-    if speed is None:
-        return Startup(total_s=wall_s)
-    return Startup(
-        launch_s=max(0.0, speed.first_at - started),
-        warmup_s=max(0.0, speed.warm_at - speed.first_at),
-        measure_s=max(0.0, speed.last_at - speed.warm_at),
-        total_s=wall_s,
-    )
-
-
-def _memory(spec: RunSpec, heard: Heard) -> Memory:
-    if not heard.memory_bytes:
-        return Memory()
-    kind: Any = "gpu_used" if spec.work.device is Device.CUDA else "process_rss"
-    return Memory(kind=kind, peak_during_training=heard.memory_bytes / 1e9)

@@ -23,7 +23,8 @@ def read_peak_memory(device: torch.device, cuda_graph_peak_bytes: int = 0) -> tu
     `cuda_graph_peak_bytes`: the peak while a CUDA graph was captured, which torch does not count when it is replayed.
     """
     if device.type != "cuda":
-        rss = Memory(kind="process_rss", peak_during_training=_peak_rss_bytes() / 1e9)
+        peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # since it began; Linux counts KiB
+        rss = Memory(kind="process_rss", peak_during_training=peak_bytes / 1e9)
         return rss, dict.fromkeys(ONLY_OF_GPUS, "no GPU allocator on the CPU")
     allocated = max(torch.cuda.max_memory_allocated(device), cuda_graph_peak_bytes)
     stats = torch.cuda.memory_stats(device)
@@ -36,8 +37,3 @@ def read_peak_memory(device: torch.device, cuda_graph_peak_bytes: int = 0) -> tu
         num_ooms=stats.get("num_ooms", 0),
     )
     return memory, {}
-
-
-def _peak_rss_bytes() -> int:
-    """Peak resident memory since the process began; Linux counts ru_maxrss in KiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from bench_image.contract.gpu_specs import data_sheet
+from bench_image.contract.links import Collective, bus_gb_per_s
 from bench_image.contract.result_sections import Probes, share_field
 
 COPY_BYTES = 256 * 2**20
@@ -57,7 +58,7 @@ def probe(group: Ranks, gpu_name: str | None, dtype: torch.dtype) -> tuple[Probe
     rates, missing = gpu_rates(device)
     own = rates | shares_pct(rates, gpu_name)
     own["matmul_tflops"] = rates.get(RATE_OF.get(dtype, "")) or matmul_tflops(device, dtype)
-    allreduce = allreduce_bus_gb_per_s(device) if group.world_size > 1 else None
+    allreduce = allreduce_bus_gb_per_s(group) if group.world_size > 1 else None
     # The minimum over ranks, as the maximum of negative rates; of a rank that lacks one it is unknown.
     names = ("matmul_tflops", *RATES, *map(share_field, RATES))
     slowest = [-rate for rate in group.max_over_ranks([-own.get(name, -math.inf) for name in names])]
@@ -162,19 +163,14 @@ def matmul_tflops(device: torch.device, dtype: torch.dtype) -> float:
     return 2 * size**3 / _median_s(device, multiply, cpu_clock=time.process_time) / 1e12
 
 
-def allreduce_bus_gb_per_s(device: torch.device) -> float:
-    """Bus bandwidth of an all-reduce in GB/s: 2 (n-1)/n * bytes / t, t of the slowest of n ranks. All ranks call it.
-
-    The factor makes figures of different n comparable (nccl-tests, PERFORMANCE.md).
-    """
-    ranks = dist.get_world_size()
-    size = ALLREDUCE_BYTES if device.type == "cuda" else CPU_ALLREDUCE_BYTES
-    buffer = torch.zeros(size // 4, device=device, dtype=torch.float32)
+def allreduce_bus_gb_per_s(group: Ranks) -> float:
+    """Bus bandwidth of an all-reduce in GB/s, by the slowest rank. All ranks call it."""
+    size = ALLREDUCE_BYTES if group.device.type == "cuda" else CPU_ALLREDUCE_BYTES
+    buffer = torch.zeros(size // 4, device=group.device, dtype=torch.float32)
     # Each rank calls it as often as the others: a rank's own budget of time would leave them waiting.
-    own_s = _median_s(device, lambda: dist.all_reduce(buffer), budget_s=math.inf)
-    slowest = torch.tensor([own_s], device=device, dtype=torch.float64)
-    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-    return 2 * (ranks - 1) / ranks * size / slowest.item() / 1e9
+    own_s = _median_s(group.device, lambda: dist.all_reduce(buffer), budget_s=math.inf)
+    [slowest_s] = group.max_over_ranks([own_s])
+    return bus_gb_per_s(Collective.ALL_REDUCE, size, slowest_s, group.world_size)
 
 
 def _median_s(

@@ -63,6 +63,29 @@ def airflow_db() -> None:
     db.initdb()
 
 
+@pytest.fixture(scope="session")
+def client(airflow_db: None) -> Iterator[Any]:
+    """Of Airflow's real API server, with two DAGs of ours for the tests of the pages, and one of somebody else's."""
+    from airflow.api_fastapi.app import create_app
+    from airflow.models.dag import DagModel, DagTag
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.utils.session import create_session
+    from fastapi.testclient import TestClient
+
+    ours = ("page_nodes", "page_gangs", "node_consistency")
+    with create_session() as session:
+        session.merge(DagBundleModel(name="dags-folder"))
+        session.flush()
+        for dag_id in (*ours, "page_sales"):
+            if session.get(DagModel, dag_id) is None:
+                session.add(DagModel(dag_id=dag_id, bundle_name="dags-folder", fileloc=f"/{dag_id}.py"))
+        session.flush()
+        for dag_id in ours:
+            session.merge(DagTag(name="trainbench", dag_id=dag_id))
+    with TestClient(create_app()) as started:
+        yield started
+
+
 @pytest.fixture
 def dagbag(airflow_db: None) -> Any:
     """Fresh for each test: `dag.test(run_conf=...)` leaves its parameters in the DAG object."""

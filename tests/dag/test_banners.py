@@ -5,7 +5,7 @@ can spoil Airflow's own.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,26 +26,6 @@ DAG = "node_consistency"
 TODAY = (datetime.now(UTC) - ENDED_AT).days + 1  # nights are numbered by day; warnings are shown while they are new
 RATES = {"node-1": 10.0, "node-2": 9.0, "node-3": 10.1}
 RED = {"node-2": Why.SLOW}
-
-
-@pytest.fixture(scope="module")
-def client(airflow_db: None) -> Iterator[Any]:
-    from airflow.api_fastapi.app import create_app
-    from airflow.models.dag import DagModel, DagTag
-    from airflow.models.dagbundle import DagBundleModel
-    from airflow.settings import Session
-    from fastapi.testclient import TestClient
-
-    with Session() as session:
-        if session.get(DagModel, DAG) is None:
-            if session.get(DagBundleModel, "dags-folder") is None:
-                session.add(DagBundleModel(name="dags-folder"))
-                session.flush()
-            tags = [DagTag(name="trainbench", dag_id=DAG)]
-            session.add(DagModel(dag_id=DAG, bundle_name="dags-folder", tags=tags, fileloc="x"))
-            session.commit()
-    with TestClient(create_app()) as started:
-        yield started
 
 
 @pytest.fixture

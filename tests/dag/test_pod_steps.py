@@ -12,6 +12,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from bench_image.contract.parse import parse_result
 from bench_image.contract.pod_io import MAX_RESULT_BYTES, RANK_ENV, SPEC_ENV
@@ -20,9 +21,19 @@ from bench_image.contract.result_lines import result_lines
 from tests.builders import STARTED_AT, make_failed, make_result, make_spec
 from tests.dag.fake_api import Clock, FakeApi, refusal
 from tests.kube.after_fault import after_fault
+from trainbench.cluster import pod_deletions
+from trainbench.cluster.collect_pods import collect_pods
+from trainbench.cluster.housekeeping import Action, Liveness, pod_verdict
+from trainbench.cluster.kubernetes_api import ClusterError, Refused, Unreachable
+from trainbench.cluster.pod_deletions import release
+from trainbench.cluster.running_pods import cluster_pods
+from trainbench.orchestration import kubernetes_operator, run_trigger
+from trainbench.orchestration.kubernetes_operator import cluster_of
 from trainbench.pods.manifests import PodSettings, manifest
 from trainbench.pods.pod_end import PodEnd
+from trainbench.results.artefacts import Store
 from trainbench.results.collect import collect
+from trainbench.results.store_files import StoreError
 
 PEERS = {"peers": ("gpu-8",), "nodes": 2, "strategy": "ddp"}  # of the rank of a gang
 NO_ROUTE = refusal(500, "Internal Server Error", "dial tcp 10.1.2.3:10250: no route to host")
@@ -72,6 +83,14 @@ class Pods:
     def run(self, task: Any = None, event: Any = None) -> Any:
         self.operator().to_its_end(task or self.task(), event)
 
+    def add_peer(self) -> None:
+        """The pod of the other rank of a gang, which runs."""
+        self.peers = PEERS
+        peer = manifest(make_spec(node="gpu-7", gpus_per_node=1, **PEERS), PodSettings(), node_rank=1)
+        named = {"name": "peer", "uid": "uid-peer", "resourceVersion": "1"}
+        self.api.there["peer"] = {**peer, "metadata": {**peer["metadata"], **named}}
+        self.api.run("peer")
+
     def deferred(self, operator: Any) -> Any:
         """The operator, when its steps have run as in the triggerer."""
         for pause_s in operator.steps(self.task()):
@@ -109,9 +128,6 @@ class Pods:
 
 @pytest.fixture
 def pods(store: Any, airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> Pods:
-    from trainbench.cluster import pod_deletions
-    from trainbench.orchestration import kubernetes_operator
-
     made = Pods(store, Clock())
     monkeypatch.setattr(pod_deletions, "time", made.clock)
     monkeypatch.setattr(kubernetes_operator, "time", made.clock)
@@ -132,8 +148,6 @@ def test_a_result_is_stored_and_handed_over_before_its_pod_goes(pods: Pods) -> N
 
 
 def test_a_pod_that_ends_without_a_result_fails_the_task_once(pods: Pods) -> None:
-    from airflow.sdk.exceptions import AirflowFailException
-
     pods.clock.at(20, lambda: pods.ends(log=["step 1"]))
     with pytest.raises(AirflowFailException, match="exit code 0 and left no result"):
         pods.run()
@@ -173,8 +187,6 @@ def test_a_node_that_comes_back_may_serve_the_log_in_part_for_a_while(pods: Pods
 
 
 def test_a_failed_program_s_result_is_handed_over_and_its_error_is_the_task_s(pods: Pods) -> None:
-    from airflow.sdk.exceptions import AirflowFailException
-
     failed = make_failed("gpu-7", gpus_per_node=1)
     pods.clock.at(20, lambda: pods.ends([*result_lines(failed.model_dump_json())], exit_code=3))
     with pytest.raises(AirflowFailException, match="OutOfMemoryError: CUDA out of memory"):
@@ -192,8 +204,6 @@ def test_a_failed_program_s_result_is_handed_over_and_its_error_is_the_task_s(po
     ids=["oversized", "damaged"],
 )
 def test_an_oversized_or_damaged_result_is_a_failed_sample(pods: Pods, log: list[str], words: str) -> None:
-    from airflow.sdk.exceptions import AirflowFailException
-
     pods.clock.at(20, lambda: pods.ends(log))
     with pytest.raises(AirflowFailException, match=words):
         pods.run()
@@ -207,10 +217,6 @@ def test_an_oversized_or_damaged_result_is_a_failed_sample(pods: Pods, log: list
 @pytest.mark.parametrize("fault", ["the store is away", "the log may not be read"])
 def test_a_pod_whose_result_is_not_stored_stays(pods: Pods, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     """For the next try, and at last for `release`."""
-    from airflow.sdk.exceptions import AirflowException
-
-    from trainbench.results.artefacts import Store
-    from trainbench.results.store_files import StoreError
 
     def away(*_: object) -> str:
         raise StoreError("the object store is away")
@@ -276,8 +282,6 @@ def test_a_pod_that_outlived_its_deadline_while_the_api_server_was_away_is_not_c
 
 
 def test_an_api_server_that_stays_away_ends_the_try_and_the_next_one_finds_the_pod(pods: Pods) -> None:
-    from airflow.sdk.exceptions import AirflowException, AirflowFailException
-
     pods.clock.at(10, lambda: setattr(pods.api, "away", True))
     pods.clock.at(60, lambda: pods.ends())
     with pytest.raises(AirflowException, match="connection refused") as ended:
@@ -340,8 +344,6 @@ def test_a_pod_that_was_placed_at_the_last_moment_of_its_queue_time_runs_to_its_
 @pytest.mark.parametrize("is_own", [True, False], ids=["of this night", "of somebody else"])
 def test_time_behind_a_pod_of_the_same_night_is_no_time_in_the_queue(pods: Pods, is_own: bool) -> None:
     """Audit K5: the rounds before it take three hours."""
-    from airflow.sdk.exceptions import AirflowSkipException
-
     other = manifest(make_spec(node="gpu-7", gpus_per_node=1, round=2), PodSettings())
     if not is_own:
         other["metadata"]["labels"]["trainbench.io/campaign"] = "another"
@@ -371,7 +373,6 @@ def test_time_behind_a_pod_of_the_same_night_is_no_time_in_the_queue(pods: Pods,
 )
 def test_a_node_that_takes_no_pod_is_said_within_minutes(pods: Pods, at_s: float, what: str, kind: str) -> None:
     """Audit K2: it cost the hour of the queue, and was shown as unschedulable. That a node restarts is borne."""
-    from airflow.sdk.exceptions import AirflowException
 
     def take_away() -> None:
         if what in ("removed", "renamed"):
@@ -399,8 +400,6 @@ def test_a_node_that_takes_no_pod_is_said_within_minutes(pods: Pods, at_s: float
 def test_an_image_that_cannot_be_pulled_ends_the_task_after_a_minute(
     pods: Pods,
 ) -> None:
-    from airflow.sdk.exceptions import AirflowFailException
-
     placed, waiting = {"type": "PodScheduled", "status": "True"}, {"waiting": {"reason": "ErrImagePull"}}
     stuck = [{"name": "base", "image": "no/such:1", "state": waiting}]
     pods.clock.at(10, lambda: pods.api.become(pods.name, placed, phase="Pending", containerStatuses=stuck))
@@ -436,10 +435,6 @@ def test_a_node_that_serves_no_log_is_waited_for_once_and_leaves_the_pod_for_rel
     pods: Pods, peers: Mapping[str, Any]
 ) -> None:
     """Trigger, worker and each of three tries waited for half an hour."""
-    from airflow.sdk.exceptions import AirflowFailException
-
-    from trainbench.cluster.kubernetes_api import Refused
-
     pods.peers = dict(peers)
     pods.clock.at(20, lambda: pods.ends(NO_ROUTE))
     trigger = pods.operator()
@@ -458,16 +453,7 @@ def test_a_rank_without_a_pod_is_not_made_anew_alone_and_ends_its_gang(
     pods: Pods, monkeypatch: pytest.MonkeyPatch, kind: str, words: str
 ) -> None:
     """Its peers held their GPUs until their deadline."""
-    from airflow.sdk.exceptions import AirflowFailException
-
-    from trainbench.orchestration import kubernetes_operator
-    from trainbench.results.store_files import StoreError
-
-    pods.peers = PEERS
-    peer = manifest(make_spec(node="gpu-7", gpus_per_node=1, **PEERS), PodSettings(), node_rank=1)
-    named = {"name": "peer", "uid": "uid-peer", "resourceVersion": "1"}
-    pods.api.there["peer"] = {**peer, "metadata": {**peer["metadata"], **named}}
-    pods.api.run("peer")
+    pods.add_peer()
     if kind == "not_stored":
         monkeypatch.setattr(kubernetes_operator, "arrived_of_pod", Mock(side_effect=StoreError("away")))
     with pytest.raises(AirflowFailException, match=words):
@@ -475,6 +461,27 @@ def test_a_rank_without_a_pod_is_not_made_anew_alone_and_ends_its_gang(
 
     assert (pods.end["kind"], pods.end["pod"]) == (kind, None)
     assert (pods.api.created, pods.api.deleted) == ([], ["peer"])
+
+
+def test_a_rank_without_a_place_ends_its_gang(pods: Pods) -> None:
+    pods.add_peer()
+    pods.api.known_nodes.clear()
+    pods.clock.at(1, lambda: pods.api.become(pods.name, INSUFFICIENT, phase="Pending"))
+    with pytest.raises(AirflowException, match="is the name misspelt"):
+        pods.run()
+
+    assert set(pods.api.deleted) == {pods.name, "peer"}
+    after_fault("rank-without-place", pods=pods.api.there, cause=pods.end["message"])
+
+
+def test_a_rank_that_is_marked_failed_by_hand_takes_its_gang_along(pods: Pods) -> None:
+    pods.add_peer()
+    rank = pods.operator()
+    next(rank.steps(pods.task()))
+    pods.api.run(pods.name)
+    rank.on_kill()
+
+    assert set(pods.api.deleted) == {pods.name, "peer"}
 
 
 def test_a_rank_that_airflow_lost_after_its_result_was_stored_hands_it_over(pods: Pods) -> None:
@@ -491,8 +498,6 @@ def test_an_expired_token_is_retried_and_leaves_the_gang_alone_as_long_as_a_try_
     pods: Pods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The pods of the gang still run: the next try finds this one again. The last try ends the gang."""
-    from airflow.sdk.exceptions import AirflowException, AirflowFailException
-
     pods.peers = PEERS
     expired = refusal(401, "Unauthorized", "Unauthorized")
     pods.clock.at(20, lambda: pods.ends(expired))
@@ -507,8 +512,6 @@ def test_an_expired_token_is_retried_and_leaves_the_gang_alone_as_long_as_a_try_
 
 
 def test_a_quota_is_named_by_what_the_api_server_says_not_by_the_http_reason(pods: Pods) -> None:
-    from airflow.sdk.exceptions import AirflowFailException
-
     message = 'pods "tb-1" is forbidden: exceeded quota: fence, requested: pods=1, used: pods=20, limited: pods=20'
     pods.api.create_pod = Mock(side_effect=refusal(403, "Forbidden", message))  # type: ignore[method-assign]
     with pytest.raises(AirflowFailException, match="exceeded quota: fence, requested: pods=1, used: pods=20"):
@@ -517,8 +520,6 @@ def test_a_quota_is_named_by_what_the_api_server_says_not_by_the_http_reason(pod
 
 
 def test_a_pod_that_cannot_be_removed_is_named_and_never_removed_by_force(pods: Pods) -> None:
-    from airflow.sdk.exceptions import AirflowFailException
-
     def lose_power() -> None:
         pods.api.run(pods.name)
         pods.api.there[pods.name]["status"]["startTime"] = "2026-11-22T02:00:00Z"
@@ -586,7 +587,6 @@ def test_a_pod_that_is_replaced_when_its_result_was_read_is_left_alone(pods: Pod
 
 def test_a_late_pod_that_ends_at_last_is_left_for_release(pods: Pods) -> None:
     """Its node was away, and the task gave it up; then the node told of its end, and its result was deleted unread."""
-    from airflow.sdk.exceptions import AirflowFailException
 
     def lose_power() -> None:
         pods.api.run(pods.name)
@@ -601,8 +601,6 @@ def test_a_late_pod_that_ends_at_last_is_left_for_release(pods: Pods) -> None:
 
 
 def test_what_a_trigger_leaves_a_worker_ends_with_the_same_sentence(pods: Pods) -> None:
-    from airflow.sdk.exceptions import AirflowSkipException
-
     pods.clock.at(1, lambda: pods.api.become(pods.name, INSUFFICIENT, phase="Pending"))
     trigger = pods.deferred(pods.operator())
     waited_s = pods.clock.now
@@ -618,8 +616,6 @@ def test_what_a_trigger_leaves_a_worker_ends_with_the_same_sentence(pods: Pods) 
 @pytest.mark.parametrize("is_gone", [False, True], ids=["pod there", "pod gone"])
 def test_what_a_trigger_read_is_not_read_again(pods: Pods, is_gone: bool) -> None:
     """A failure before the program knew its pod has no pod's name: only the event says that it is this pod's."""
-    from airflow.sdk.exceptions import AirflowFailException
-
     failed = make_failed("gpu-7", gpus_per_node=1)
     pods.clock.at(20, lambda: pods.ends([*result_lines(failed.model_dump_json())], exit_code=3))
     event = json.loads(json.dumps(pods.deferred(pods.operator()).progress.model_dump(mode="json")))
@@ -637,10 +633,6 @@ def test_what_a_trigger_read_is_not_read_again(pods: Pods, is_gone: bool) -> Non
 
 @pytest.mark.parametrize("back_at", [1700, None], ids=["comes back", "stays away"])
 def test_trigger_and_worker_wait_for_an_api_server_for_half_an_hour_together(pods: Pods, back_at: float | None) -> None:
-    from airflow.sdk.exceptions import AirflowException
-
-    from trainbench.cluster.kubernetes_api import Unreachable
-
     trigger = pods.operator()
     pods.clock.at(10, lambda: setattr(pods.api, "away", True))
     with pytest.raises(Unreachable):
@@ -692,9 +684,6 @@ def test_a_triggerer_that_was_ended_finds_its_pod_or_result_though_the_node_take
 
 def test_release_stores_what_no_task_could_read_and_then_deletes_the_pod(pods: Pods) -> None:
     """Of two pods one cannot be read yet: it stays, and release is tried again, unless its node is dead."""
-    from trainbench.cluster.kubernetes_api import ClusterError
-    from trainbench.cluster.pod_deletions import release
-
     operator = pods.operator()
     next(operator.steps(pods.task()))
     name = pods.name
@@ -720,8 +709,6 @@ def test_release_reads_again_what_a_program_that_ended_well_must_have_printed(
     pods: Pods, served: Any, back_at: float | None
 ) -> None:
     """One such read was taken for no result, and the pod deleted."""
-    from trainbench.cluster.pod_deletions import release
-
     next(pods.operator().steps(pods.task()))
     pods.ends(refusal(404, "Not Found", "no such container") if served == 404 else served)
     if back_at:
@@ -741,8 +728,6 @@ def beside(pods: Pods, name: str) -> Any:
 
 def test_a_pod_that_ends_before_its_deletion_is_read_first(pods: Pods) -> None:
     """It ran in the listing, and was deleted unread. A pod that runs on is deleted, whatever else changed."""
-    from trainbench.cluster.pod_deletions import release
-
     next(pods.operator().steps(pods.task()))
     beside(pods, "runs")
 
@@ -759,9 +744,6 @@ def test_a_pod_that_ends_before_its_deletion_is_read_first(pods: Pods) -> None:
 
 def test_one_pod_s_error_keeps_that_pod_and_no_other(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods that run hold GPUs: they go first. A run of another version's contract is none that could be read."""
-    from trainbench.cluster import pod_deletions
-    from trainbench.cluster.kubernetes_api import ClusterError
-
     next(pods.operator().steps(pods.task()))
     pods.ends()
     for name, variable, value in (("rank", RANK_ENV, "one"), ("spec", SPEC_ENV, '{"schema_version": 99}')):
@@ -785,8 +767,6 @@ def test_one_pod_s_error_keeps_that_pod_and_no_other(pods: Pods, monkeypatch: py
 
 def test_a_request_without_an_answer_is_sent_once(airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """urllib3 sent it four times, and each waited for its 30 s."""
-    from trainbench.orchestration.kubernetes_operator import cluster_of
-
     extra = {"kube_config": KUBECONFIG, "in_cluster": False}
     monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", json.dumps({"conn_type": "kubernetes", "extra": extra}))
     client = cluster_of("cluster", "bench").api
@@ -799,8 +779,6 @@ def test_no_task_is_resumed_before_the_scheduler_knows_that_it_was_deferred(
     pods: Pods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pod that could not be made resumed its task within the second: Airflow called it failed."""
-    from trainbench.orchestration import run_trigger
-
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -825,13 +803,6 @@ def test_no_task_is_resumed_before_the_scheduler_knows_that_it_was_deferred(
 
 def test_what_each_surface_says_of_a_pod_whose_node_fell_silent(pods: Pods) -> None:
     """After 300 s Kubernetes wants the pod away; its kubelet, which would end it, does not answer."""
-    from airflow.sdk.exceptions import AirflowFailException
-
-    from trainbench.cluster.collect_pods import collect_pods
-    from trainbench.cluster.housekeeping import Action, Liveness, pod_verdict
-    from trainbench.cluster.pod_deletions import release
-    from trainbench.cluster.running_pods import cluster_pods
-
     now = datetime.now(UTC)
 
     def fall_silent() -> None:

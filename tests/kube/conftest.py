@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.kube.clusters import cluster, standin
 from tests.kube.e2e import E2E, INSTANCE, IS_REAL, needs
+
+if TYPE_CHECKING:
+    from tests.kube.dag_runs import Runs
 
 __all__ = ["cluster", "standin"]
 
@@ -43,7 +48,10 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def airflow_db() -> None:
-    from airflow.utils import db
+def runs(standin: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    """One Airflow for the DAGs of all files: it takes half a minute to start."""
+    from tests.kube.dag_runs import own_parts, started  # which read the settings made above
 
-    db.initdb()
+    state = tmp_path_factory.mktemp("airflow")
+    with started(standin, state, own_parts(state)) as runs:
+        yield runs

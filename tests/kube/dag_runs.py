@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,12 +13,13 @@ from pathlib import Path
 from typing import IO, Any
 
 import psutil
+import yaml
 
 from local_airflow import LocalAirflow, end_with_parent
 from tests.builders import make_spec
 from tests.builders.ports import free_port
 from tests.kube.clusters import ROOT, connection
-from tests.kube.e2e import E2E, INSTANCE
+from tests.kube.e2e import E2E, INSTANCE, IS_REAL
 from tests.kube.real_cluster import e2e_settings
 from tests.kube.shell_pods import PRIORITY_CLASS, pod
 from trainbench.planning.plan import campaign_id
@@ -38,6 +40,7 @@ SETTINGS = {
     "TRAINBENCH_SCHEDULE_STRATEGY_SCALING": "none",
     "TRAINBENCH_SCHEDULE_INTERCONNECT": "none",
     "TRAINBENCH_SCHEDULE_HOUSEKEEPING": "none",
+    "TRAINBENCH_SCHEDULE_COST_REPORT": "0 0 29 2 *",  # for it starts with each campaign's results only if it has one
 }
 ENDED = ("success", "failed")
 WHILE_A_POD_RUNS = "running" if os.environ.get("TRAINBENCH_DEFERRABLE") == "false" else "deferred"  # its task's state
@@ -49,6 +52,15 @@ TINY = {
 NIGHT = {"rounds": 1, "strategies": ["single"], "preset": "as_users_run", "optimizer": "adamw_torch"}
 ENDLESS = {"measured_steps": 100_000, "max_measured_steps": 100_000, "timeout_s": 120}
 SHORT = {"measured_steps": 5, "max_measured_steps": 5, "timeout_s": 600}
+POOL = ["gpu-a", "gpu-bb", "gpu-ccc"]
+CAMPAIGN = {"suite": "node_consistency", "nodes": POOL, "parameters": {"rounds": 1}}  # of the file pool-by-night
+# What every pod has beside our own, where the stand-in runs it: a night on tainted nodes runs only with it.
+TEMPLATE = {
+    "runtimeClassName": "nvidia",
+    "tolerations": [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}],
+    "containers": [{"name": "base", "env": [{"name": "NCCL_DEBUG", "value": "WARN"}]}],
+}
+LOCAL_BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
 
 
 class Runs:
@@ -94,10 +106,6 @@ class Runs:
     def tasks(self, dag_id: str, run_id: str) -> dict[tuple[str, int], str]:
         listed = self._airflow.get(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances?limit=1000") or {}
         return {(ti["task_id"], ti["map_index"]): ti["state"] for ti in listed["task_instances"]}
-
-    def mark_failed(self, dag_id: str, run_id: str, task_id: str, map_index: int) -> None:
-        path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/{map_index}"
-        self._airflow._client.patch(path, json={"new_state": "failed"}).raise_for_status()
 
     def mark_run(self, dag_id: str, run_id: str, state: str) -> None:
         path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}"
@@ -194,6 +202,25 @@ def started(
         while left := started_in(state, *workers):
             assert time.monotonic() < give_up, left
             time.sleep(0.2)
+
+
+def own_parts(state: Path) -> dict[str, str]:
+    """Settings of an Airflow that has a campaign file, the example DAGs, and a Pod template."""
+    (state / "campaigns").mkdir()
+    (state / "campaigns" / "pool-by-night.yaml").write_text(yaml.safe_dump(CAMPAIGN))
+    bundles = [
+        {"name": name, "classpath": LOCAL_BUNDLE, "kwargs": {"path": str(folder)}}
+        for name, folder in (("dags-folder", ROOT / "dags"), ("examples", ROOT / "docs" / "examples" / "dags"))
+    ]
+    changes = {
+        "TRAINBENCH_CAMPAIGNS": str(state / "campaigns"),
+        "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
+    }
+    if IS_REAL:  # a real cluster may have no such RuntimeClass
+        return changes
+    template = state / "pod-template.yaml"
+    template.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "spec": TEMPLATE}))
+    return changes | {"TRAINBENCH_POD_TEMPLATE": str(template)}
 
 
 def started_in(*homes: Path) -> list[str]:

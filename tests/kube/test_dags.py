@@ -1,23 +1,21 @@
 """The DAGs by the real scheduler, triggerer and operator: deferrable, or sync where TRAINBENCH_DEFERRABLE=false.
 
-One Airflow for all of a file: it takes half a minute to start. The README of the stand-in says what it leaves out.
-On a real cluster they run on its own nodes, on the CPU, so that GPUs are left to those who pay for them.
+The README of the stand-in says what it leaves out. On a real cluster they run on its own nodes, on the CPU, so that
+GPUs are left to those who pay for them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from bench_image.contract.result import Status
 from tests.kube.after_fault import after_fault, after_night
 from tests.kube.clusters import ROOT
-from tests.kube.dag_runs import ENDLESS, NIGHT, SHORT, TINY, WHILE_A_POD_RUNS, Runs, nodes, occupy, started
+from tests.kube.dag_runs import ENDLESS, NIGHT, POOL, SHORT, TINY, WHILE_A_POD_RUNS, Runs, nodes, occupy
 from tests.kube.e2e import IS_REAL
 from tests.kube.own_pods import names_of_ours, wait_until_ours_are_gone
 from tests.standin import scripted_image
@@ -27,37 +25,6 @@ from trainbench.results.campaign import Campaign
 
 pytestmark = pytest.mark.slow
 OF_STANDIN = pytest.mark.skipif(IS_REAL, reason="a real cluster's links have no known fault")
-
-# What every pod of these tests has beside our own: a night on tainted nodes runs only with it.
-TEMPLATE = {
-    "runtimeClassName": "nvidia",
-    "tolerations": [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}],
-    "containers": [{"name": "base", "env": [{"name": "NCCL_DEBUG", "value": "WARN"}]}],
-}
-POOL = ["gpu-a", "gpu-bb", "gpu-ccc"]
-CAMPAIGN = {"suite": "node_consistency", "nodes": POOL, "parameters": {"rounds": 1}}
-LOCAL_BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
-
-
-@pytest.fixture(scope="module")
-def runs(standin: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    state = tmp_path_factory.mktemp("airflow")
-    (state / "campaigns").mkdir()
-    (state / "campaigns" / "pool-by-night.yaml").write_text(yaml.safe_dump(CAMPAIGN))
-    bundles = [
-        {"name": name, "classpath": LOCAL_BUNDLE, "kwargs": {"path": str(folder)}}
-        for name, folder in (("dags-folder", ROOT / "dags"), ("examples", ROOT / "docs" / "examples" / "dags"))
-    ]
-    changes = {
-        "TRAINBENCH_CAMPAIGNS": str(state / "campaigns"),
-        "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
-    }
-    if not IS_REAL:  # a real cluster may have no such RuntimeClass
-        template = state / "pod-template.yaml"
-        template.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "spec": TEMPLATE}))
-        changes["TRAINBENCH_POD_TEMPLATE"] = str(template)
-    with started(standin, state, changes) as runs:
-        yield runs
 
 
 def use_standin_image(cluster: Any, folder: Path, run_s: int) -> None:

@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from bench_image.contract.result import Status
 from tests.kube.after_fault import after_fault, after_night
-from tests.kube.dag_runs import ENDLESS, SHORT, TINY, WHILE_A_POD_RUNS, Runs, nodes, started
+from tests.kube.dag_runs import ENDLESS, SHORT, TINY, Runs, nodes
 from tests.kube.own_pods import names_of_ours, wait_until_ours_are_gone
-from trainbench.results.campaign import Campaign
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def runs(standin: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    with started(standin, tmp_path_factory.mktemp("airflow")) as runs:
-        yield runs
-
-
-def after_gang(row: str, cluster: Any, campaign: Campaign, state: str) -> None:
-    """All invariants, of a study of one gang."""
-    is_green, planned = state == "success", ["ddp"]
-    after_night(
-        row, planned=planned, campaign=campaign, is_green=is_green, name=lambda run: run.spec.placement.strategy
-    )
-    after_fault(row, pods=names_of_ours(cluster))
 
 
 def test_a_gang_meets_by_the_names_of_its_service(cluster: Any, runs: Runs) -> None:
@@ -68,21 +51,6 @@ def test_a_command_of_ones_own_joins_two_nodes_by_torchrun(cluster: Any, runs: R
     wait_until_ours_are_gone(cluster)
 
 
-def test_a_gang_with_an_unschedulable_rank_ends_and_says_so(cluster: Any, runs: Runs) -> None:
-    params = {"nodes": [*nodes(cluster, 1), "no-such-node"], "strategies": ["ddp"], "world_sizes": ["2"]}
-    run_id = runs.start("strategy_scaling", **params, **TINY, **SHORT)
-    state = runs.wait("strategy_scaling", run_id)
-    campaign = runs.campaign("strategy_scaling", run_id)
-    (error,) = (result.error for result in campaign.results)
-
-    assert error is not None
-    assert error.kind == "unschedulable"
-    assert error.message.startswith("no-such-node: ")
-    assert state == "failed"
-    wait_until_ours_are_gone(cluster)
-    after_gang("rank-without-place", cluster, campaign, state)
-
-
 def test_a_killed_rank_and_a_dead_node_end_their_gangs_and_are_the_causes(cluster: Any, runs: Runs) -> None:
     """Of two gangs on two nodes, in one study. The peer of a dead node waits for it until the peer timeout, half of
     `timeout_s`.
@@ -105,17 +73,3 @@ def test_a_killed_rank_and_a_dead_node_end_their_gangs_and_are_the_causes(cluste
     after_night("rank-oom-killed", planned=planned, campaign=campaign, is_green=is_green, name=strategy_of)
     stays = [name for name in names_of_ours(cluster) if not name.startswith("tb-node-2-fsdp")]
     after_fault("rank-oom-killed", pods=stays)
-
-
-def test_a_rank_marked_failed_by_hand_ends_the_gang_in_bounded_time(cluster: Any, runs: Runs) -> None:
-    params = {"nodes": nodes(cluster, 2), "strategies": ["ddp"], "world_sizes": ["2"]}
-    run_id = runs.start("strategy_scaling", **params, **TINY, **ENDLESS | {"timeout_s": 90})
-    cluster.wait_for_pods(lambda pods: [pod["status"]["phase"] for pod in pods] == ["Running"] * 2)
-    runs.wait_for_task("strategy_scaling", run_id, ("ddp_2_gpu.rank", 0), WHILE_A_POD_RUNS)
-    runs.mark_failed("strategy_scaling", run_id, "ddp_2_gpu.rank", 0)
-    state = runs.wait("strategy_scaling", run_id)
-    (result,) = runs.campaign("strategy_scaling", run_id).results
-
-    assert state == "failed"
-    assert result.status is not Status.OK
-    wait_until_ours_are_gone(cluster)

@@ -103,12 +103,3 @@ def test_only_pods_of_ours_whose_run_is_over_go_and_those_that_ended_on_request(
     assert sweep(api, settings, Housekeeping.DELETE)["deleted"] == ["ended"]
     cluster.wait_for_pods(lambda pods: len(pods) == 5)
     assert names(cluster) == stay
-
-
-def test_a_pod_that_took_the_name_since_is_left_alone(
-    cluster: Any, api: Cluster, settings: Settings, make: Any
-) -> None:
-    make("tb-1", LIVE)
-    with pytest.raises(Exception, match="UID"):
-        api.delete_pod("tb-1", "the-uid-of-the-one-before")
-    assert names(cluster) == {"tb-1"}

@@ -6,8 +6,6 @@ import contextlib
 import json
 import os
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,35 +78,6 @@ def test_the_shipped_limit_range_fills_in_what_each_container_leaves_out(api: An
     assert [c.resources.requests for c in stored] == [
         {"cpu": "2", "memory": "8Gi"}, {"cpu": "2", "memory": "8Gi"}, {"cpu": "1", "memory": "8Gi"},
     ]  # fmt: skip
-
-
-def test_rights_are_looked_at_before_the_namespace_and_the_namespace_before_the_pod(
-    cluster: StandinCluster, api: Any
-) -> None:
-    path = cluster.kubeconfig_of("ada", [])
-    nobody = client.CoreV1Api(config.new_client_from_config(str(path)))
-    bad = pod("p", labels={"a": "b" * 64}, priorityClassName="none")
-
-    assert refusal(nobody, bad, "nowhere") == (
-        403,
-        'pods is forbidden: User "ada" cannot create resource "pods" in API group "" in the namespace "nowhere"',
-    )
-    assert refusal(api, bad, "nowhere") == (404, 'namespaces "nowhere" not found')
-    assert refusal(api, bad) == (403, 'pods "p" is forbidden: no PriorityClass with name none was found')
-    assert refusal(api, pod("p", labels={"a": "b" * 64}))[0] == 422
-
-
-def test_a_request_without_a_token_is_anonymous_and_one_with_a_wrong_token_is_nobody_s(
-    cluster: StandinCluster, api: Any
-) -> None:
-    def answer(headers: dict[str, str]) -> tuple[int, str]:
-        request = urllib.request.Request(f"{cluster.url}/api/v1/namespaces/{NS}/pods", headers=headers)
-        with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(request, timeout=600)
-        return refused.value.code, json.load(refused.value)["message"].split(" cannot")[0]
-
-    assert answer({}) == (403, 'pods is forbidden: User "system:anonymous"')
-    assert answer({"Authorization": "Bearer expired"}) == (401, "Unauthorized")
 
 
 # ---------------------------------------------------------------- containers and nodes

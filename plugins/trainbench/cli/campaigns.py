@@ -51,7 +51,8 @@ def list_(store_url: StoreUrl = None) -> None:
         ),
         title="Campaigns",
     )
-    left = f"Without a verdict: {listing(without)}; `show` says what they hold."
+    remedy = "`show` says what they hold, `reindex` records what has one"
+    left = f"Without a verdict in the history: {listing(without)}; {remedy}."
     base.answer({"campaigns": rows, "without_verdict": without}, table, *([left] if without else []))
 
 

@@ -26,6 +26,7 @@ from trainbench.params.refusals import ParamsError
 
 if TYPE_CHECKING:
     from bench_image.contract.spec import RunSpec
+    from trainbench.cost.job_estimates import MemoryFit
     from trainbench.cost.plan_estimate import PlanEstimate, RunKind
     from trainbench.planning.nodes import GpuNode
     from trainbench.planning.plan import Plan
@@ -180,6 +181,9 @@ def print_plan(plan: Plan, estimate: PlanEstimate) -> None:
     def source(kind: RunKind) -> str:
         return count(kind.num_past_runs, "past run") if kind.num_past_runs else "formula" if kind.run_s else NA
 
+    def memory(fit: MemoryFit | None) -> str:
+        return f"{figure(fit.need_gb, 3)} of {figure(fit.gpu_gb, 3)}" if fit else NA
+
     runs = make_table(
         list(enumerate(plan.specs, start=1)),
         (
@@ -206,7 +210,7 @@ def print_plan(plan: Plan, estimate: PlanEstimate) -> None:
             GPU_HOURS.column(lambda kind: kind.gpu_hours),
             number("on demand", lambda kind: kind.on_demand_usd, usd),
             number("spot", lambda kind: kind.spot_usd, usd),
-            text("GB of a GPU", lambda kind: f"{figure(kind.need_gb, 3)} of {figure(kind.gpu_gb, 3)}", is_number=True),
+            text("GB of a GPU", lambda kind: memory(kind.memory), is_number=True),
         ),
         title="Estimated before anything starts",
     )

@@ -176,29 +176,6 @@ def state_of(node: str, verdicts: Sequence[Verdict]) -> NodeState:
     return NodeState(node, worst.state, worst.why, worst.reason)
 
 
-def state_now(
-    latest: NodeState,
-    *,
-    now: datetime,
-    judged_at: datetime | None,
-    open_red: NodeState | None = None,
-    is_acknowledged: bool = False,
-    fresh: timedelta = FRESH,
-) -> NodeState:
-    """The state now, from that of the latest campaign (at `judged_at`; None: never) and an open red notice.
-
-    A red node stays red until its notice closes: no later look, noise or age hides it.
-    """
-    red = open_red or (latest if latest.state is State.RED else None)
-    if red and is_acknowledged:
-        return red._replace(state=State.ACKNOWLEDGED, why=Why.ACKNOWLEDGED)
-    if red:
-        return red
-    if judged_at is None or now - judged_at > fresh:
-        return latest._replace(state=State.NOT_CHECKED, why=Why.STALE, reason="", since=judged_at)
-    return latest
-
-
 def fleet_summary(nodes: Iterable[NodeState], most: int = MAX_NAMED) -> FleetSummary:
     """ "1 of 4 nodes is slow: node-3 (samples/s -9.7 %); 3 are well." `most`: nodes to name for each reason; 0 names
     none. Nodes that are well are only counted.

@@ -65,12 +65,13 @@ class MemoryFit(Frozen):
     sentence: str
 
 
-def memory_fit(spec: RunSpec, gpu_name: str | None) -> MemoryFit:
-    """The need on one GPU against USABLE_SHARE of its memory, by the formula of docs/internals/sizing.md.
+def memory_fit(spec: RunSpec, gpu_name: str | None, memory: int | None = None) -> MemoryFit:
+    """The need on one GPU against USABLE_SHARE of its memory, by the formula of docs/internals/sizing.md. `memory`: its
+    bytes where the node tells them, else by its name.
 
     'auto' takes what there is: it counts as what the run chooses by formula, and without a known GPU as the least.
     """
-    memory = gpu_memory_bytes(gpu_name)
+    memory = memory or gpu_memory_bytes(gpu_name)
     chosen = predicted(spec, memory) if memory else Candidate(spec, memory_need_bytes(spec).total)
     paged = memory_need_bytes(chosen.spec, memory).paged
     need_gb, paged_gb = (chosen.need + paged) / 1e9, paged / 1e9

@@ -16,7 +16,7 @@ from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import AUTO, Device
 from trainbench.core.formats import listing, share
 from trainbench.core.number_checks import QuantityError
-from trainbench.cost.job_estimates import memory_fit, rate_by_mfu
+from trainbench.cost.job_estimates import MemoryFit, memory_fit, rate_by_mfu
 from trainbench.history.history import PastRun
 from trainbench.planning.nodes import GpuNode
 from trainbench.planning.plan import Plan
@@ -42,8 +42,6 @@ class RunKind(Amounts):
     """Runs of equal work on equal GPUs. None: unknown. `run_s`: seconds of one run.
 
     `num_past_runs`: the runs of the history whose median `run_s` is; 0: it is computed by the formula.
-
-    `need_gb` and `gpu_gb`: the memory that the work needs by formula and that the GPU has, in GB of 1e9 bytes.
     """
 
     work: str
@@ -52,9 +50,7 @@ class RunKind(Amounts):
     num_runs: int
     run_s: float | None
     num_past_runs: int
-    need_gb: float | None
-    gpu_gb: float | None
-    fits: bool | None
+    memory: MemoryFit | None
 
 
 class PlanEstimate(Amounts):
@@ -136,8 +132,9 @@ def _kind(
     total = None if one is None else one * len(specs)
     hours = total * spec.placement.world_size / 3600 if total is not None and is_cuda else None
     on_demand, spot = price_for(gpu, prices, plan.params.usd_per_gpu_hour), cheapest_spot(gpu, prices)
-    fit = memory_fit(spec, gpu) if is_cuda and not spec.work.own_job else None
-    known_gb = node.gpu_memory_bytes / 1e9 if node and node.gpu_memory_bytes else None
+    memory = None
+    if is_cuda and not spec.work.own_job:
+        memory = memory_fit(spec, gpu, node.gpu_memory_bytes if node else None)
     work = f"{spec.work.name} {spec.placement.strategy}"
     return RunKind(
         work=plan.labels.get(spec.identity.group_id) or work,
@@ -150,9 +147,7 @@ def _kind(
         gpu_hours=hours,
         on_demand_usd=hours * on_demand.usd_per_gpu_hour if hours and on_demand else None,
         spot_usd=hours * spot.spot_usd_per_gpu_hour if hours and spot and spot.spot_usd_per_gpu_hour else None,
-        need_gb=fit.need_gb if fit else None,
-        gpu_gb=(known_gb or fit.gpu_gb) if fit else None,
-        fits=fit.fits if fit else None,
+        memory=memory,
     )
 
 
@@ -190,7 +185,7 @@ def _notes(plan: Plan, kinds: Sequence[RunKind], prices: Sequence[Price]) -> Ite
     if unrated := dict.fromkeys(kind.gpu for kind in kinds if kind.gpu and kind.run_s is None):
         yield f"The peak FLOP/s of {listing(unrated)} is not known, so neither is the duration."
     yield from (_prices_note(gpu, plan, prices) for gpu in gpus)
-    if tight := [kind.work for kind in kinds if kind.fits is False]:
+    if tight := [kind.work for kind in kinds if kind.memory and kind.memory.fits is False]:
         yield (
             f"{listing(dict.fromkeys(tight))}: by formula more memory than a GPU has to spare; "
             f"{'it' if len(tight) == 1 else 'each'} may end out of memory."

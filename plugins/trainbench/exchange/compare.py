@@ -130,10 +130,6 @@ def _relative(row: ComparisonRow, value: float | None) -> str:
     return NA if value is None else f"{value:.2f}x{'' if row.is_ranked else ', other batch'}"
 
 
-def _batch(row: ComparisonRow) -> str:
-    return NA if row.batch_per_rank is None else f"{row.batch_per_rank} x {row.num_ranks} = {row.global_batch}"
-
-
 HEAD: tuple[Column[ComparisonRow], ...] = (
     text("row", lambda row: str(row.number)),
     text("result", lambda row: row.name),
@@ -143,7 +139,7 @@ HEAD: tuple[Column[ComparisonRow], ...] = (
 SPEED: tuple[Column[ComparisonRow], ...] = (
     *HEAD,
     text("strategy", lambda row: row.strategy or NA),
-    text("batch", _batch, is_number=True),
+    text("batch", lambda row: row.batch, is_number=True),
     SAMPLES_PER_SECOND.own(has_bar=True),
     HALF_WIDTH_PCT.column(lambda row: NA if (pct := row.apart_pct) is None else f"±{share(pct, 2)}", "uncertainty"),
     RELATIVE_SPEED.column(lambda row: _relative(row, row.relative_rate), "relative"),

@@ -33,6 +33,9 @@ PLOTS = {
 }
 
 
+WORK = "tier {tier}, batch {per_device_batch} x {seq_len} tokens, accumulation {grad_accum}"
+
+
 class FlatSummary(NamedTuple):
     """`files`: name -> content. `broken`: files that are in none of them."""
 
@@ -89,7 +92,7 @@ def _plots(metrics: Sequence[Mapping[str, Any]]) -> Mapping[str, bytes]:
     for file, (title, label, column) in PLOTS.items():
         known = [row for row in metrics if row["strategy"] in STYLES and row[column] is not None]
         facets = []
-        for work, of_work in grouped((_work(row), row) for row in known).items():
+        for work, of_work in grouped((WORK.format_map(row), row) for row in known).items():
             values = grouped(((row["strategy"], row["world_size"]), row[column]) for row in of_work)
             points: Points = {}
             for (strategy, size), of_size in values.items():
@@ -99,8 +102,3 @@ def _plots(metrics: Sequence[Mapping[str, Any]]) -> Mapping[str, bytes]:
             with drawing():
                 drawn[f"plots/{file}.png"] = png(draw_facets(facets, title, label))
     return drawn
-
-
-def _work(row: Mapping[str, Any]) -> str:
-    batch = f"batch {row['per_device_batch']} x {row['seq_len']} tokens"
-    return f"tier {row['tier']}, {batch}, accumulation {row['grad_accum']}"

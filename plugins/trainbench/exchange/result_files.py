@@ -26,7 +26,7 @@ from bench_image.contract.pod_io import MAX_RESULT_BYTES, RESULT_FILE
 from bench_image.contract.result import RunResult
 from bench_image.contract.seq2seq_file import CAMPAIGN as SEQ2SEQ
 from bench_image.contract.work import Device, DiskData
-from trainbench.core.formats import count, listing, one_line
+from trainbench.core.formats import NA, count, listing, one_line
 from trainbench.core.known_values import known_median
 from trainbench.core.user_error import UserError
 from trainbench.figure_catalogue.figure import Figure
@@ -112,6 +112,11 @@ class ComparisonRow(Frozen):
     @property
     def samples_per_s(self) -> float:
         return self.figures[SAMPLES_PER_SECOND.name] or 0.0
+
+    @property
+    def batch(self) -> str:
+        """ "4 x 8 = 32"."""
+        return NA if self.batch_per_rank is None else f"{self.batch_per_rank} x {self.num_ranks} = {self.global_batch}"
 
     @property
     def global_batch(self) -> int | None:

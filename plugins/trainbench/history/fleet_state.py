@@ -14,7 +14,7 @@ from bench_image.contract.result_sections import share_field
 from trainbench.core.formats import day, one_line
 from trainbench.core.grouping import grouped
 from trainbench.core.natural_order import natural
-from trainbench.core.states import NodeState, state_now
+from trainbench.core.states import NodeState
 from trainbench.core.verdicts import State, Why
 from trainbench.figure_catalogue.run_figures import RATE_FIGURES
 from trainbench.history.marks import marked_nodes
@@ -139,17 +139,17 @@ def _state(
         judged_at = absent_at
     red = [notice for notice in of_node if notice.state is State.RED]
     unseen = [notice for notice in red if notice.acknowledgement is None]
-    open_red = None
     if red:
         first = (unseen or red)[0].node_state
         told = latest if latest.state is State.RED else first
-        open_red = told._replace(reason=one_line(told.reason), since=first.since)
-    state = state_now(
-        latest, now=now, judged_at=judged_at, open_red=open_red, is_acknowledged=bool(red) and not unseen, fresh=fresh
-    )
-    if state.why is Why.STALE:
-        return state._replace(reason=f"last on {day(judged_at)}" if judged_at else "never")
-    return state
+        latest = told._replace(reason=one_line(told.reason), since=first.since)
+    if latest.state is State.RED:  # until its notice closes: no later look, noise or age hides it
+        known = latest._replace(state=State.ACKNOWLEDGED, why=Why.ACKNOWLEDGED)
+        return known if red and not unseen else latest
+    if judged_at is None or now - judged_at > fresh:
+        reason = f"last on {day(judged_at)}" if judged_at else "never"
+        return latest._replace(state=State.NOT_CHECKED, why=Why.STALE, reason=reason, since=judged_at)
+    return latest
 
 
 def _absent(connection: Connection, lately: ColumnElement[bool]) -> Mapping[str, datetime]:

@@ -44,7 +44,8 @@ CLOSES_BELOW = 0.5  # of the deviation that opened it
 BY_DEVIATION = frozenset(
     {Why.SLOW, Why.HOT, Why.HEAVY, Why.CHANGED, Why.BEHIND, Why.PAIR, Why.ONCE, Why.UNSTEADY}
 )  # fmt: skip
-# The columns of `node_verdicts` with the deviations of earlier nights; of memory and temperature only one is kept.
+BY_ONE = frozenset({Why.HOT, Why.HEAVY})  # of whose deviations, from peers and past, a night keeps one only
+# The columns of `node_verdicts` with the deviations of earlier nights.
 DEVIATIONS = {
     (Metric.SAMPLES_PER_SECOND, Against.PEERS): "deviation_pct",
     (Metric.SAMPLES_PER_SECOND, Against.PAST): "past_deviation_pct",
@@ -203,7 +204,7 @@ class Night(NamedTuple):
         """Whether all that opened the notice are below half of what they were; well, where no deviation opened it or
         none of them is known tonight.
         """
-        if self.state is State.RED:
+        if self.state is State.RED or (self.why is notice.why and self.why in BY_ONE):
             return False
         known = [
             tonight * opened < CLOSES_BELOW * opened**2  # on the same side: one that turned to the other side is over

@@ -549,6 +549,11 @@ class _Group:
             comparisons=tuple(comparisons),
             tolerances=self.tolerances,
             only_peer=self.num_peers == 1,
+            pair_cleared=any(
+                not c.is_off and len(c.rounds) > 1
+                for unit in self.units
+                if unit.node in self.suspects and (c := self.against_peers.get(unit.key))
+            ),
             is_drill=member.is_drill,
             fleet_changed=node in self.changed,
             has_accepted_level=accepted is not None and accepted.node is not None,

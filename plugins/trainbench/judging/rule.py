@@ -38,6 +38,7 @@ class Facts(NamedTuple):
     comparisons: tuple[Comparison, ...]
     tolerances: Tolerances
     only_peer: bool = False
+    pair_cleared: bool = False  # of the two, the one that was slow in the planned rounds was not in its re-runs
     is_drill: bool = False
     fleet_changed: bool = False  # at least half of the fleet is slow against its own past
     has_accepted_level: bool = False  # a person accepted what it makes today
@@ -141,7 +142,8 @@ def _not_slow(facts: Facts, confirmation: Confirmation) -> Decision:
             return found._replace(state=State.RED) if metric in facts.tolerances.also_red else found
     if level and level.is_off and not (facts.only_peer and past):
         return _made(Why.BEHIND, by=level)
-    if facts.only_peer and peers and not facts.first(past, level) and abs(peers.deviation) > _visible(peers):
+    is_pair = facts.only_peer and not facts.pair_cleared
+    if is_pair and peers and not facts.first(past, level) and abs(peers.deviation) > _visible(peers):
         return _made(Why.PAIR, by=peers)
     if facts.unsteady:
         return _made(Why.UNSTEADY, facts.unsteady)

@@ -16,7 +16,9 @@ from trainbench.core.grouping import grouped
 from trainbench.core.user_error import UserError
 from trainbench.params.form_fields import FormField
 
+MONTH = r"^20[0-9]{2}-(0[1-9]|1[0-2])$"
 PATTERNS = {
+    MONTH: "write it as 2026-11",
     NODE_NAME: "give a Kubernetes node name (lower-case letters, digits, '-' and '.')",
     MODEL_REFERENCE: "give a name, the path of a config.json, or a hub id with its revision, as name@commit",
 }
@@ -35,11 +37,16 @@ class ParamsError(UserError, ValueError):
 def refusal(error: ValidationError, fields: Mapping[str, FormField]) -> ParamsError:
     """The message for pydantic's errors, with five values at most."""
     names = {field.path: name for name, field in fields.items()}
+
+    def name_at(loc: tuple[Any, ...]) -> str | None:
+        """The field's own name: inside a field, the location goes on with the member of a union or list."""
+        return next((names[loc[:length]] for length in range(1, len(loc) + 1) if loc[:length] in names), None)
+
     problems = error.errors(include_url=False)
     # A list whose only value is wrong is not reported as too short as well.
     problems = [each for each in problems if each["type"] != "too_short" or not each["input"]] or problems
     # A field that takes a number or "auto" is reported once.
-    by_place = grouped((_name(each["loc"], names), each) for each in problems)
+    by_place = grouped((name_at(each["loc"]), each) for each in problems)
     texts = [_explain(name, of_place) for name, of_place in list(by_place.items())[:5]]
     return ParamsError("; ".join(texts), next((name for name in by_place if name), None))
 
@@ -57,11 +64,6 @@ def reason(problem: ErrorDetails, fields: Collection[str] = ()) -> str:
 def close_choice(problem: ErrorDetails) -> str:
     """ " (did you mean 'fsdp'?)" where a value is close to one of the choices."""
     return did_you_mean(str(problem["input"]), re.findall(r"'([^']+)'", problem.get("ctx", {}).get("expected", "")))
-
-
-def _name(loc: tuple[Any, ...], names: Mapping[tuple[str, ...], str]) -> str | None:
-    """The field's own name: inside a field, the location goes on with the member of a union or list."""
-    return next((names[loc[:length]] for length in range(1, len(loc) + 1) if loc[:length] in names), None)
 
 
 def _explain(name: str | None, problems: list[ErrorDetails]) -> str:

@@ -67,25 +67,22 @@ def markdown(sections: Iterable[Section], links: Mapping[str, str]) -> Iterator[
     for each in sections:
         yield f"## {escape(each.title)}"
         for part in each.parts:
-            if written := _written(part, each, links).rstrip("\n"):
+            match part:
+                case Table(title=title):
+                    written = table(part, links) if title == each.title else section(part, links, 3)
+                case Text(text):
+                    written = escape(text)
+                case Lines(items):
+                    written = bullets(items)
+                case Closed(closed):
+                    written = folded(closed, links)
+                case Picture(name):
+                    written = f"![{name}](plots/{name}.png)"
+                case Card(level, title, facts):
+                    told = "".join(f"- **{name}:** {escape(text)}\n" for name, text in facts)
+                    written = f"### {escape(f'{level}: {title}')}\n\n{told}"
+            if written := written.rstrip("\n"):
                 yield written
-
-
-def _written(part: Part, within: Section, links: Mapping[str, str]) -> str:
-    match part:
-        case Table(title=title):
-            return table(part, links) if title == within.title else section(part, links, 3)
-        case Text(text):
-            return escape(text)
-        case Lines(items):
-            return bullets(items)
-        case Closed(closed):
-            return folded(closed, links)
-        case Picture(name):
-            return f"![{name}](plots/{name}.png)"
-        case Card(level, title, facts):
-            told = "".join(f"- **{name}:** {escape(text)}\n" for name, text in facts)
-            return f"### {escape(f'{level}: {title}')}\n\n{told}"
 
 
 def document_html(title: str, headline: str, sections: Sequence[Section], *, word: str, **more: Any) -> str:

@@ -14,6 +14,7 @@ from trainbench.core.grouping import grouped
 from trainbench.core.markdown import bullets, escape
 from trainbench.core.tables import LOG_LINK, RESULT_LINK, Table, Tone, only
 from trainbench.core.verdicts import Finding, State
+from trainbench.figure_catalogue import run_figures
 from trainbench.reporting import cost_report, glossary, plots, run_tables, verdict_text
 from trainbench.reporting.comparison_sections import comparison_sections
 from trainbench.reporting.document import Card, Closed, Lines, Part, Picture, Section, Text, document_html, markdown
@@ -112,10 +113,9 @@ def report_sections(
         yield Section(f"Over the number of {units}", curves, "plots", "Plots")
     yield _evidence("Findings", _findings(campaign, log_link), "findings")
 
-    rates, *others = (make(campaign) for make in (run_tables.performance, run_tables.probes, run_tables.telemetry))
+    rates, *others, seconds = (run_tables.runs_table(campaign, each) for each in run_figures.SECTIONS)
     measured = rates if rates.rows else Text("No run measured a throughput.")
     yield _evidence("Runs", [measured, *_filled(*others)], "runs")
-    seconds = run_tables.startup(campaign)
     shown = seconds if seconds.rows else Text("No run reported the seconds of its phases.")
     yield _evidence(seconds.title, [shown], "seconds", "Seconds")
 

@@ -30,7 +30,7 @@ from trainbench.params.campaign_params import FIELDS, applies_to, refuse_other_n
 from trainbench.params.refusals import ParamsError, close_choice, reason
 from trainbench.planning.planners import PLANNERS
 from trainbench.settings.channels import Channels, channel_fault
-from trainbench.settings.environment import Settings, campaign_files
+from trainbench.settings.environment import Settings, campaign_files, checked_cron
 
 MAX_BYTES = 64_000
 # Field of `job` -> parameter; and the parameters that have a place of their own -> that place.
@@ -44,20 +44,6 @@ PLACES: Mapping[str, Place] = {
 
 class CampaignFileError(UserError, ValueError):
     """The message names file, line, what is wrong and what is allowed."""
-
-
-def _cron(cron: Any) -> str | None:
-    if cron is None or str(cron).lower() == "none":
-        return None
-    from croniter import CroniterError, croniter  # type: ignore[import-untyped]
-
-    try:
-        if not cron.startswith("@") and len(cron.split()) != 5:
-            raise ValueError
-        croniter(cron).get_next()  # never comes one of 30 February
-    except (CroniterError, ValueError, KeyError, AttributeError):
-        raise ValueError("give a cron expression such as '0 2 * * *', or none") from None
-    return str(cron)
 
 
 def _as_written(schema: dict[str, Any]) -> None:
@@ -88,7 +74,7 @@ class CampaignFile(Frozen):
     description: Annotated[str, AfterValidator(one_line)] = Field(
         "", max_length=2000, description="One sentence or more, for the list of DAGs."
     )
-    schedule: Annotated[str | None, BeforeValidator(_cron)] = Field(
+    schedule: Annotated[str | None, BeforeValidator(checked_cron)] = Field(
         None,
         description="A cron expression in UTC, in quotation marks, or `none`: by hand only. For the DAG.",
         examples=["0 2 * * *", "none"],

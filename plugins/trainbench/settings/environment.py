@@ -15,9 +15,9 @@ from enum import StrEnum
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator
 from pydantic_core import ErrorDetails, from_json
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
@@ -190,6 +190,21 @@ class KeepAway(StrEnum):
     TAINT = "taint"
 
 
+def checked_cron(cron: Any) -> str | None:
+    """The expression; None for `none`. Raises ValueError."""
+    if cron is None or str(cron).lower() == "none":
+        return None
+    from croniter import CroniterError, croniter  # type: ignore[import-untyped]
+
+    try:
+        if not cron.startswith("@") and len(cron.split()) != 5:
+            raise ValueError
+        croniter(cron).get_next()  # never comes one of 30 February
+    except (CroniterError, ValueError, KeyError, AttributeError):
+        raise ValueError("give a cron expression such as '0 2 * * *', or none") from None
+    return str(cron)
+
+
 class SettingsError(UserError, ValueError):
     """A variable has a value that is not allowed. The message names the variable, the value and what is allowed."""
 
@@ -274,7 +289,7 @@ class Settings(PodSettings, BaseSettings):
         description="absolute path of a folder with campaign files; each becomes a DAG of its name "
         "([campaign-files.md](campaign-files.md))",
     )
-    schedule: dict[str, str] = Field(
+    schedule: dict[str, Annotated[str, AfterValidator(lambda cron: checked_cron(cron) or "none")]] = Field(
         {},
         description="a cron expression or `none`, for the DAG with this id (without the prefix); else the DAG's own, "
         "with the local launcher none",
@@ -384,7 +399,9 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         for name in sorted(environ):
             _refuse_misspelt(name, dag_ids)
         for option, given in options.items():
-            _refuse_other(option, given.where, dag_ids)
+            hint = _hint(option, dag_ids)
+            if option not in Settings.model_fields and (hint or not option.startswith("schedule_")):  # it is ours alone
+                raise SettingsError(f"{given.where:.300} is no setting{hint}: correct its name, or remove it")
             name = PREFIX.lower() + option
             if name not in texts:
                 texts[name] = fetched(option, given.where) if given.text is None else given.text
@@ -419,13 +436,6 @@ def _refuse_misspelt(name: str, dag_ids: Collection[str]) -> None:
         raise SettingsError(f"{name:.200} is no setting{written}: correct its name, or unset it")
 
 
-def _refuse_other(option: str, where: str, dag_ids: Collection[str]) -> None:
-    """Refuse an option of Airflow's section, which is ours alone, that is no setting."""
-    is_schedule = option.startswith("schedule_") and not _hint(option, dag_ids)
-    if option not in Settings.model_fields and not is_schedule:
-        raise SettingsError(f"{where:.300} is no setting{_hint(option, dag_ids)}: correct its name, or remove it")
-
-
 def _hint(given: str, dag_ids: Collection[str]) -> str:
     """ " (did you mean 'fresh_h'?)"; empty for a setting, and for a name that is close to none."""
     if given in Settings.model_fields:
@@ -439,7 +449,7 @@ def _hint(given: str, dag_ids: Collection[str]) -> str:
 
 def _sentence(problem: ErrorDetails, texts: Mapping[str, str], places: Mapping[str, str]) -> str:
     """ "TRAINBENCH_DEFERRABLE is 'maybe': Input should be a valid boolean, unable to interpret input"."""
-    field = str(problem["loc"][0])
+    field = "_".join(map(str, problem["loc"])) if problem["loc"][0] == "schedule" else str(problem["loc"][0])
     name = PREFIX.lower() + field
     where, said = places.get(name, name.upper()), reason(problem)
     if field == "notify":

@@ -8,13 +8,14 @@ Two DAGs of ours and one of somebody else's:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.builders.nights import night
+from tests.dag.conftest import load_dags
 from tests.dag.pages.site import LAST_NIGHT, WELL, use
 from trainbench.core.verdicts import Why
 from trainbench.history.history import open_history
@@ -22,37 +23,9 @@ from trainbench.results.artefacts import open_store
 
 
 @pytest.fixture(scope="package")
-def client(airflow_db: None) -> Iterator[Any]:
-    from airflow.api_fastapi.app import create_app
-    from fastapi.testclient import TestClient
-
-    _add_dags()
-    with TestClient(create_app()) as started:
-        yield started
-
-
-def _add_dags() -> None:
-    from airflow.models.dag import DagModel, DagTag
-    from airflow.models.dagbundle import DagBundleModel
-    from airflow.utils.session import create_session
-
-    with create_session() as session:
-        session.merge(DagBundleModel(name="dags-folder"))
-        session.flush()
-        for dag_id in ("page_nodes", "page_gangs", "page_sales"):
-            session.merge(DagModel(dag_id=dag_id, bundle_name="dags-folder", fileloc=f"/{dag_id}.py"))
-        session.flush()
-        for dag_id in ("page_nodes", "page_gangs"):
-            session.merge(DagTag(name="trainbench", dag_id=dag_id))
-
-
-@pytest.fixture(scope="package")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store and a history to be read only."""
-    return _record(tmp_path_factory.mktemp("pages"))
-
-
-def _record(folder: Path) -> Path:
+    folder = tmp_path_factory.mktemp("pages")
     store, history = open_store(str(folder / "store")), open_history(f"sqlite:///{folder / 'history.db'}")
     for campaign in (
         night(LAST_NIGHT - 1, WELL, suite="page_nodes", campaign_id="before"),
@@ -70,9 +43,9 @@ def pages(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def own_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_pages(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """To be written to."""
-    return use(_record(tmp_path), monkeypatch)
+    return use(shutil.copytree(recorded, tmp_path, dirs_exist_ok=True), monkeypatch)
 
 
 @pytest.fixture
@@ -90,3 +63,17 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(SimpleAuthManager, "is_authorized_dag", is_authorized_dag)
 
     return narrow
+
+
+@pytest.fixture(scope="package")
+def our_dags(client: Any) -> None:
+    """Our DAGs in Airflow's database, as its processor writes them."""
+    from airflow.models.dag import DagModel
+    from airflow.models.serialized_dag import SerializedDagModel
+    from airflow.serialization.serialized_objects import LazyDeserializedDAG
+    from airflow.utils.session import create_session
+
+    for dag_id, dag in load_dags().dags.items():
+        with create_session() as session:
+            session.merge(DagModel(dag_id=dag_id, bundle_name="dags-folder", fileloc=dag.fileloc, is_stale=False))
+        SerializedDagModel.write_dag(LazyDeserializedDAG.from_dag(dag), bundle_name="dags-folder")

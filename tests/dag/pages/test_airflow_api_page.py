@@ -10,32 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.dag.conftest import load_dags
 from tests.dag.pages.site import login
 
 PAGE = (Path(__file__).parents[3] / "docs" / "airflow-api.md").read_text()
 COMMANDS = re.findall(r"^\$ airflow (dags trigger .*)$", PAGE, re.MULTILINE)
-DAGS = sorted({shlex.split(command)[2] for command in COMMANDS})
-
-
-@pytest.fixture(scope="module")
-def dags(client: Any) -> None:
-    """The DAGs in Airflow's database, as its processor writes them."""
-    from airflow.models.dag import DagModel
-    from airflow.models.serialized_dag import SerializedDagModel
-    from airflow.serialization.serialized_objects import LazyDeserializedDAG
-    from airflow.utils.session import create_session
-
-    loaded = load_dags().dags
-    for dag_id in DAGS:
-        dag = loaded[dag_id]
-        with create_session() as session:
-            session.merge(DagModel(dag_id=dag_id, bundle_name="dags-folder", fileloc=dag.fileloc, is_stale=False))
-        SerializedDagModel.write_dag(LazyDeserializedDAG.from_dag(dag), bundle_name="dags-folder")
 
 
 @pytest.mark.parametrize("number", range(len(COMMANDS)))
-def test_a_command_makes_a_run(client: Any, dags: None, number: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_makes_a_run(client: Any, our_dags: None, number: int, capsys: pytest.CaptureFixture[str]) -> None:
     from airflow.cli.cli_parser import get_parser
 
     words = [*shlex.split(COMMANDS[number]), "--run-id", f"command-{number}", "--output", "json"]
@@ -47,7 +29,7 @@ def test_a_command_makes_a_run(client: Any, dags: None, number: int, capsys: pyt
     assert len(COMMANDS) >= 4
 
 
-def test_the_requests_make_a_run_and_read_its_state(client: Any, dags: None) -> None:
+def test_the_requests_make_a_run_and_read_its_state(client: Any, our_dags: None) -> None:
     token, trigger, state = re.findall(r'curl -s "\$AIRFLOW([^"]*)"(.*)', PAGE)
     body = json.loads(shlex.split(token[1].partition(" | ")[0])[-1])
     made = client.post(trigger[0], json=json.loads(shlex.split(trigger[1])[-1]), headers=login(client, "ada"))

@@ -6,26 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.dag.conftest import load_dags
 from tests.dag.pages.site import login
-
-DAGS = ("node_consistency", "strategy_scaling", "hardware_survey")
-
-
-@pytest.fixture(scope="module")
-def dags(client: Any) -> None:
-    """Our DAGs in Airflow's database, as its processor writes them."""
-    from airflow.models.dag import DagModel
-    from airflow.models.serialized_dag import SerializedDagModel
-    from airflow.serialization.serialized_objects import LazyDeserializedDAG
-    from airflow.utils.session import create_session
-
-    loaded = load_dags().dags
-    for dag_id in DAGS:
-        dag = loaded[dag_id]
-        with create_session() as session:
-            session.merge(DagModel(dag_id=dag_id, bundle_name="dags-folder", fileloc=dag.fileloc, is_stale=False))
-        SerializedDagModel.write_dag(LazyDeserializedDAG.from_dag(dag), bundle_name="dags-folder")
 
 
 def trigger(client: Any, dag_id: str, conf: dict[str, Any]) -> Any:
@@ -46,7 +27,7 @@ def trigger(client: Any, dag_id: str, conf: dict[str, Any]) -> Any:
     ],
 )
 def test_a_wrong_value_is_refused_with_what_is_allowed(
-    client: Any, dags: None, dag_id: str, conf: dict[str, Any], sentence: str
+    client: Any, our_dags: None, dag_id: str, conf: dict[str, Any], sentence: str
 ) -> None:
     reply = trigger(client, dag_id, conf)
 
@@ -64,5 +45,5 @@ def test_a_wrong_value_is_refused_with_what_is_allowed(
         ("node_consistency", {"modle": "gpt2"}),
     ],
 )
-def test_what_a_schema_allows_makes_a_run(client: Any, dags: None, dag_id: str, conf: dict[str, Any]) -> None:
+def test_what_a_schema_allows_makes_a_run(client: Any, our_dags: None, dag_id: str, conf: dict[str, Any]) -> None:
     assert trigger(client, dag_id, conf).status_code == 200

@@ -45,10 +45,11 @@ def test_a_gb_is_1e9_bytes_and_a_captured_graph_counts(
 
 
 def test_the_memory_of_a_process_is_in_gb_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench_image.telemetry.peak_memory._peak_rss_bytes", lambda: 3_500_000_000)
+    """3,500,000 KiB are 3.584 GB."""
+    monkeypatch.setattr("resource.getrusage", lambda _: SimpleNamespace(ru_maxrss=3_500_000))
     memory, _ = read_peak_memory(torch.device("cpu"))
 
-    assert (memory.kind, memory.peak_during_training) == ("process_rss", 3.5)
+    assert (memory.kind, memory.peak_during_training) == ("process_rss", 3.584)
 
 
 def test_the_peak_is_that_of_the_windows_not_of_the_start(monkeypatch: pytest.MonkeyPatch) -> None:

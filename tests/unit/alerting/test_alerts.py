@@ -85,3 +85,4 @@ def test_of_strategies_a_broken_run_is_red_and_one_that_does_not_fit_or_is_unsch
 
     assert alert.level is Level.ERROR
     assert alert.text.endswith("error, NCCL error")
+    assert not alert.is_drill

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from tests.builders.notices import make_notice
@@ -77,6 +78,20 @@ def test_a_change_of_the_fleet_is_one_entry() -> None:
             "[trainbench] node-0, node-1, node-2, node-3, node-4 and 251 more have become"
         )
         assert len(content.payload["notices"][0]["nodes"]) == len(said)
+
+
+def test_a_change_of_several_works_is_told_by_the_first() -> None:
+    changed = partial(make_notice, why=Why.CHANGED)
+    content = message(
+        [
+            changed("node-1", deviation=-5.0, summary="became slower", model="mistral-7b", id=1),
+            changed("node-2", deviation=-6.0, summary="lost a tenth", model="tier-a", id=2),
+        ],
+        OPENED,
+        None,
+    )
+    assert "node-1 and node-2 became slower" in content.text
+    assert "Since 21 Nov 2026 00:00 UTC, mistral-7b." in content.text
 
 
 def test_a_notice_as_text_and_as_mail(golden: Golden) -> None:

@@ -79,12 +79,3 @@ def test_a_job_of_a_file_runs_here_and_a_command_after_it_replaces_its_own(
     assert [job.environment for job in jobs] == [("A=1", "B=2"), ("A=1", "B=3")]
     assert [str(job.version)[12:] for job in jobs] == [" of train.py", " of other.py"]
     assert [job.folder for job in jobs] == [str(home)] * 2
-
-
-def test_a_wrong_file_is_one_sentence(file: str) -> None:
-    Path(file).write_text("suite: node_consistency\nparameters:\n  rounds: 99\n")
-    for command in ("plan", "run"):
-        result = trainbench(command, file)
-        assert result.exit_code == ExitCode.USAGE
-        assert f"{file}, line 3: rounds is 99: " in result.stderr
-        assert result.stderr.count("\n") == 1

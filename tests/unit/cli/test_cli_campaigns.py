@@ -33,7 +33,7 @@ def test_campaigns_are_listed_with_those_that_have_no_verdict(night: str) -> Non
     assert listed["without_verdict"] == ["stopped"]
     shown = trainbench("list").stdout
     assert night in shown
-    assert "Without a verdict: stopped" in shown
+    assert "Without a verdict in the history: stopped" in shown
 
 
 def test_a_campaign_is_shown_with_its_verdict_and_runs(night: str) -> None:

@@ -138,7 +138,7 @@ def test_report_of_machines_of_several_gpus_compares_them_side_by_side(home: Pat
     report = Path(files["BENCHMARK_REPORT.md"]).read_text()
     assert ("## Hardware, side by side" in report) is not has_peer
     if not has_peer:
-        assert re.search(r"\| NVIDIA GeForce RTX 4090 \| 4 \| 2,765 \| 5\.400 \| 0\.450x ± ", report)
+        assert re.search(r"\| NVIDIA GeForce RTX 4090 \| 4 \| 2,765 \| 5\.400 \| 0\.45x ± ", report)
 
 
 @pytest.mark.usefixtures("with_plots")

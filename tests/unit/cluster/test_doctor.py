@@ -22,7 +22,6 @@ from trainbench.cluster.doctor import (
     CheckState,
     Row,
     Site,
-    probe_pod,
     refusal,
     sample_pods,
     table,
@@ -56,7 +55,7 @@ def ask(tmp_path: Path) -> Ask:
         made = cluster or FakeCluster(listed=THREE)
         usual = {"TRAINBENCH_STORE": str(tmp_path / "store"), "TRAINBENCH_PRIORITY_CLASS": "trainbench-benchmark"}
         settings = read_settings(usual | {f"TRAINBENCH_{name}": value for name, value in environ.items()})
-        return doctor.examine(settings, lambda: made, with_probe=probe)
+        return doctor.examine(settings, lambda: made, with_probe=probe, deadline_s=600.0)  # on a busy machine, too
 
     return ask
 
@@ -137,7 +136,6 @@ def test_one_that_does_not_answer_in_time_does_not_hold_up_the_others(
     monkeypatch.setattr(doctor, "time", SimpleNamespace(monotonic=lambda: next(clock, 600.0)))
     slow = Row("history", lambda _: doctor.Answer(OK, str(released.wait())), "")
     monkeypatch.setattr(doctor, "HISTORY", slow)
-    monkeypatch.setattr(doctor, "DEADLINE_S", 600.0)
     checks = ask()
     released.set()
     assert check("history", checks).summary == "no answer within 600 s"
@@ -392,17 +390,6 @@ def test_the_sample_is_the_nightly_checks_pod_on_a_node_that_is_there() -> None:
     (pod,) = sample_pods(read_settings({}), Fleet(nodes=(GpuNode(name="gpu-7", num_gpus=8),))).values()
     assert pod["metadata"]["labels"]["trainbench.io/node"] == "gpu-7"
     assert pod["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
-
-
-def test_the_probe_runs_anywhere_and_is_found_by_the_service() -> None:
-    settings = read_settings({})
-    pod = probe_pod(sample_pods(settings, Fleet())["nvidia.com/gpu"], settings)
-    name = pod["metadata"]["name"]
-    assert "affinity" not in pod["spec"]
-    assert (pod["spec"]["hostname"], pod["spec"]["subdomain"]) == (name, "trainbench-rendezvous")
-    assert pod["metadata"]["labels"]["trainbench.io/rendezvous"] == "true"
-    assert pod["spec"]["containers"][0]["command"][-1] == f"{name}.trainbench-rendezvous.trainbench.svc"
-    compile(pod["spec"]["containers"][0]["command"][2], "probe", "exec")
 
 
 def test_what_the_probe_finds_is_said_and_it_is_deleted_whatever_that_is(

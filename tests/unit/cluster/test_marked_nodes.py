@@ -60,10 +60,6 @@ def test_a_patch_replaces_what_stands_under_our_key_and_repeats_the_taints_of_ot
     assert body["spec"]["taints"] == taints
 
 
-def test_the_last_taint_goes_with_the_list() -> None:
-    assert patch(node("gpu-0", TAINT), None, settings())["spec"] == {"taints": None}
-
-
 @pytest.mark.parametrize(
     ("value", "shape", "is_as_set", "is_ours"),
     [

@@ -198,8 +198,6 @@ def test_who_removes_a_mark_by_hand_is_heeded_until_a_later_night(kept: str) -> 
         (night(ok("node-1"), more=[ok("node-1")]), True),
         (night(ok("node-1"), more=[verdict("node-1")]), False),
         (night(ok("node-1", is_drill=True)), False),
-        (night(ok("node-2"), more=[ok("node-1")]), False),
-        (night(ok("node-2")), False),
         *((night(ok("node-1", state=each)), False) for each in State if each is not State.WELL),
     ],
 )

@@ -56,6 +56,14 @@ def test_the_memory_of_the_gpu_is_in_gb() -> None:
     assert memory_fit(make_spec(), "NVIDIA A10").gpu_gb == pytest.approx(25.7698, abs=1e-4)
 
 
+def test_the_node_s_own_word_on_its_memory_counts_also_for_a_gpu_that_nobody_knows() -> None:
+    """20 GiB are 21.47 GB, of which 19.3 are usable; the A10's 25.8 GB by its name do not count beside them."""
+    for name in ("Mystery 9000", "NVIDIA A10"):
+        fit = memory_fit(make_spec(), name, 20 * 2**30)
+        assert (fit.gpu_gb, fit.fits) == (pytest.approx(21.47, abs=0.01), fit.need_gb <= 19.33)
+    assert memory_fit(make_spec(recipe="full", optimizer="adamw_torch"), "Mystery 9000", 20 * 2**30).fits is False
+
+
 def test_of_two_names_that_fit_the_longer_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_estimates, "GPU_MEMORY_GIB", {"A100 80GB": 80, "A100": 40})
     assert gpu_memory_bytes("NVIDIA A100 80GB PCIe") == 80 * 2**30

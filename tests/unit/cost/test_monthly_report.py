@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from tests.builders.paid_runs import NOVEMBER, OCTOBER, paid_run
+from tests.builders.paid_runs import OCTOBER, paid_run
 from tests.unit.cost.test_other_prices import TABLE
 from tests.unit.reporting.parsed_page import Page
 from trainbench.cost.monthly_cost import run_table
@@ -97,21 +97,6 @@ def test_hostile_names_are_shown_and_not_run() -> None:
 
     assert "<script>" not in made["cost_report.html"] + made["COST_REPORT.md"]
     assert "](javascript" not in made["COST_REPORT.md"].replace("\\]", "")
-
-
-def test_many_runs_make_a_page_that_can_be_read() -> None:
-    works = [{"work": f"work {i:03}", "fingerprint": f"{i:012}"} for i in range(1000)]
-    runs = [
-        paid_run(1.46 + i % 7 / 1000, started_at=NOVEMBER + timedelta(minutes=i), **works[i % 1000])
-        for i in range(20_000)
-    ]
-    actual = report(runs)
-    by_title = {table.title: table for table in spend_tables(actual)}
-
-    assert actual.spend[-1].total.num_runs == 20_000
-    assert len(by_title["What the work costs in 2026-11"].rows) == MAX_ROWS
-    assert "The first 100 of 1,000 rows" in by_title["What the work costs in 2026-11"].notes[-1]
-    assert len(report_files(actual, ())["cost_report.html"]) < 100_000
 
 
 def test_it_is_written_into_the_store_and_replaced(tmp_path: Any) -> None:

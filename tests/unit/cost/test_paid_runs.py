@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from bench_image.contract.spec import Drill
 from tests.builders import campaigns, make_failed, make_independent, make_result
-from trainbench.cost.monthly_cost import _work_month, paid_runs, run_table
+from trainbench.cost.monthly_cost import _work_month, paid_runs
 from trainbench.cost.monthly_report import report_on
 from trainbench.history.database import HistoryError
 from trainbench.history.history import History, open_history
@@ -93,29 +93,11 @@ def test_the_whole_report_of_a_recorded_night(history: History) -> None:
 
 
 def test_the_months_before_are_read_too(history: History) -> None:
-    """The report on December shows the run of November as the month before."""
+    """The report on two months up to December shows the run of November as the month before."""
     record(history, campaigns.a10("node-1", 1.46))
-    report = report_on(parse_spend_params({"month": "2026-12"}), history, "x", NOW.replace(month=12))
+    report = report_on(parse_spend_params({"month": "2026-12", "months": 2}), history, "x", NOW.replace(month=12))
     (work,) = report.works
     assert (work.this, work.last is not None) == (None, True)
-
-
-def test_the_first_of_the_requested_months_is_read() -> None:
-    """Two months up to December: November's runs, to the last second of December, and nobody's after it."""
-    spans: list[tuple[datetime, datetime]] = []
-
-    class Silent:
-        def __getattr__(self, name: str) -> Any:
-            raise AssertionError(name)
-
-    def read(_history: Any, since: datetime, until: datetime) -> Any:
-        spans.append((since, until))
-        return run_table([])
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trainbench.cost.monthly_report.paid_runs", read)
-        report_on(parse_spend_params({"month": "2026-12", "months": 2}), Silent(), "x", NOW)  # type: ignore[arg-type]
-    assert spans == [(datetime(2026, 11, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC))]
 
 
 def test_independent_gpus_cost_what_all_of_their_samples_cost_and_not_those_of_the_slowest(history: History) -> None:

@@ -140,5 +140,7 @@ def test_a_sum_with_an_unknown_part_is_unknown() -> None:
 def test_work_that_fills_more_than_the_usable_memory_is_named() -> None:
     plan = plan_of(model="llama2-13b", recipe="full", strategies=["single"], micro_batch_size=8, force=True)
     estimate = estimate_plan(plan, load_prices())
-    assert estimate.kinds[0].fits is False
+    memory = estimate.kinds[0].memory
+    assert memory
+    assert memory.fits is False
     assert any("more memory than a GPU has to spare" in note for note in estimate.notes)

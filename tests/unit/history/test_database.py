@@ -29,6 +29,11 @@ def test_opening_again_changes_nothing(history: History, url: str) -> None:
         assert len(stored(again, runs)) == 1
 
 
+def test_readers_of_a_file_do_not_wait_for_its_writer(tmp_path: Path) -> None:
+    with open_history(f"sqlite:///{tmp_path}/history.sqlite").engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+
+
 def test_a_row_of_every_table_can_be_told_from_all_others() -> None:
     assert [table.name for table in metadata.tables.values() if not table.primary_key.columns] == []
 

@@ -19,6 +19,7 @@ from trainbench.core.verdicts import Finding, Level, State, Why
 from trainbench.history.fleet_state import SPEND_DAYS, FleetState, nodes_now
 from trainbench.history.history import History
 from trainbench.history.tables import marks, works
+from trainbench.params.campaign_kind import CampaignKind
 
 pytestmark = pytest.mark.both_databases
 
@@ -50,6 +51,13 @@ def test_each_node_has_its_latest_verdict_in_natural_order(history: History) -> 
     assert [node.num_open_notices for node in state.nodes] == [0, 1, 0, 1, 0]
     assert state.judged_at == NIGHT_3
     assert {node.judged_at for node in state.nodes} == {NIGHT_3}
+
+
+def test_a_study_that_judges_no_node_is_no_verdict(history: History) -> None:
+    three_nights(history)
+    study = night(5, [make_result("node-1")], campaign_kind=CampaignKind.STRATEGIES, suite="strategy_scaling")
+    history.record(study.model_copy(update={"groups": ()}))
+    assert state_of(history, now_h=49).judged_at == NIGHT_3
 
 
 def test_a_red_node_stays_red_until_its_notice_ends(history: History) -> None:

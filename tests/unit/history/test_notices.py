@@ -13,7 +13,8 @@ from bench_image.contract.spec import Drill
 from tests.builders import make_result
 from tests.builders.nights import ENDED_AT, night
 from tests.builders.recorded_nights import make_night, stored
-from tests.builders.verdicts import make_finding, make_group, make_node
+from tests.builders.verdicts import make_comparison, make_finding, make_group, make_node
+from trainbench.core.user_error import EntryError
 from trainbench.core.verdicts import NO_FIGURE, Against, Finding, Level, Metric, State, Why
 from trainbench.history.history import History
 from trainbench.history.notices import (
@@ -24,6 +25,7 @@ from trainbench.history.notices import (
     REMOVED,
     WELL_AGAIN,
     Notice,
+    acknowledge,
 )
 from trainbench.history.tables import notices
 
@@ -128,6 +130,18 @@ def test_all_that_opened_a_notice_has_to_be_over(history: History) -> None:
         history.record(night(day, {"node-1": 9.0}, {"node-1": node.why}, reference=peers,
                              expected={"node-1": {"past": past}}))  # fmt: skip
         assert bool(history.open_notices()) is (day < 5)
+
+
+def test_what_is_as_hot_as_its_peers_is_over_only_when_it_is_cool(history: History) -> None:
+    """The air conditioning fails: all are 12 degrees above their past, none above its peers."""
+    heat = Metric.TEMPERATURE_C
+    for day, celsius in enumerate([72.0, 72.0, 72.0, 72.0, 60.0, 60.0], start=1):
+        past = make_comparison(celsius, 60.0, Against.PAST, heat)
+        compared = {"comparisons": (make_comparison(celsius, celsius, metric=heat), past)}
+        why = Why.HOT if celsius > 70 else Why.WELL
+        history.record(night(day, {"node-1": 10.0}, {"node-1": why}, expected={"node-1": compared}))  # type: ignore[dict-item]
+        assert bool(history.open_notices()) is (1 < day < 6), day
+    assert len(stored(history, notices)) == 1
 
 
 def test_a_faster_one_of_two_is_no_better_before_it_is_nearer(history: History) -> None:
@@ -281,3 +295,15 @@ def test_what_is_open_for_a_thousand_nodes_is_kept_in_seconds(history: History) 
     for day in (1, 2):
         history.record(night(day, rates, dict.fromkeys(rates, Why.SLOW), findings=()))
     assert len(history.open_notices()) == 1200
+
+
+def test_who_acknowledges_one_notice_acknowledges_no_other(history: History) -> None:
+    history.record(night(1, {"node-1": 9.0, "node-2": 9.0, "node-3": 10.0}, {"node-1": Why.SLOW, "node-2": Why.SLOW}))
+    first, second = (notice.id for notice in history.open_notices())
+    with history.engine.begin() as connection:
+        acknowledge(connection, first, "ada", "a fan is on its way", ENDED_AT)
+        acknowledge(connection, second, "bob", "known", ENDED_AT)
+        with pytest.raises(EntryError, match="there is no notice 99"):
+            acknowledge(connection, 99, "ada", "known", ENDED_AT)
+    by = {notice.id: notice.acknowledgement and notice.acknowledgement.who for notice in history.open_notices()}
+    assert by == {first: "ada", second: "bob"}

@@ -78,6 +78,23 @@ def test_a_slow_node_says_why_no_re_run_decides(has_reruns: bool, reruns: list[R
     assert "re-run" not in group.nodes[0].reason
 
 
+@pytest.mark.parametrize(
+    ("again", "whys"), [((10.5, 10.6), (Why.WELL, Why.ONCE)), ((8.0, 8.1), (Why.PAIR, Why.PAIR))], ids=["once", "again"]
+)
+def test_two_nodes_differ_only_where_the_re_runs_of_the_slower_one_say_so_too(
+    again: tuple[float, float], whys: tuple[Why, Why]
+) -> None:
+    """Of 8 and 10 samples/s the slower one runs again: then it makes 5 % more, or 20 % less. The other one's planned
+    round alone would still say +25 %.
+    """
+    planned = [make_result("node-1", 10.0), make_result("node-2", 8.0)]
+    reruns = [make_result("node-2", rate, round=round_) for round_, rate in enumerate(again, 2)]
+    controls = [make_result("node-1", 10.0, round=round_) for round_ in (2, 3)]
+    (group,) = judge_fleet(planned, [*reruns, *controls]).groups
+
+    assert tuple(node.why for node in group.nodes) == whys
+
+
 def against_past(*rates: float, num_shared: int = 0) -> list[tuple[float, str, Why]]:
     """(deviation, source of the expectation, reason) of nodes that made 10 samples/s in each of ten nights. The last
     `num_shared` were not alone on their GPU tonight.

@@ -196,10 +196,11 @@ def test_a_defect_that_one_run_brings_to_light_is_a_red_finding_of_that_run(
     ]
 
 
+@pytest.mark.parametrize("name", ["by_group", "shared_by"])  # at once, and for the verdict
 def test_a_result_that_judging_fails_for_is_a_failed_run_and_its_peers_are_judged(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(judge, "by_group", fails_for(BAD, judge.by_group))
+    monkeypatch.setattr(judge, name, fails_for(BAD, getattr(judge, name)))
     campaign = night(documents())
 
     assert [(node.node, node.state) for node in campaign.nodes if node.node != BAD] == [

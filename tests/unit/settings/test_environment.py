@@ -47,6 +47,15 @@ def test_with_the_local_launcher_nothing_starts_by_itself_unless_a_schedule_says
     assert settings.cron("housekeeping", "0 6 * * *") is None
 
 
+@pytest.mark.parametrize("name", ["TRAINBENCH_SCHEDULE_METRICS", "AIRFLOW__TRAINBENCH__SCHEDULE_METRICS"])
+def test_a_wrong_schedule_is_named_with_its_variable(name: str) -> None:
+    """Airflow would say "Exactly 5, 6 or 7 columns" of the DAG's file."""
+    with pytest.raises(
+        SettingsError, match=rf"^{name} is '0 3 \* \*': give a cron expression such as '0 2 \* \* \*', or"
+    ):
+        read_settings({name: "0 3 * *"})
+
+
 def claim(name: str) -> str:
     return json.dumps({"persistentVolumeClaim": {"claimName": name}})
 

@@ -44,15 +44,15 @@ from trainbench.pages.render.links import Links
 from trainbench.reporting.recommendations import Recommendation, cheapest_and_fastest
 from trainbench.reporting.run_tables import facts, settings
 
-SECTIONS = (figures.PERFORMANCE, figures.PROBES, figures.TELEMETRY, figures.STARTUP)
-
 
 def run_figures(result: RunResult) -> tuple[Table, ...]:
     def told(figure: Figure) -> str:
         value = figure.value(result)
         return f"{NA}: {reason(result, figure.field)}" if value is None else figure.write(value)
 
-    of_sections = {title: ((each.label, told(each)) for each in figures.of_section(title)) for title in SECTIONS}
+    of_sections = {
+        title: ((each.label, told(each)) for each in figures.of_section(title)) for title in figures.SECTIONS
+    }
     setup = {"node": result.spec.identity.node, **facts(result.context)}
     pairs = of_sections | {"Software and hardware": setup.items(), "Settings of the run": settings(result.spec)}
     return (*((gpu_table(result),) if len(result.telemetry.gpus) > 1 else ()), *map(_pairs, pairs, pairs.values()))
@@ -173,7 +173,7 @@ COMPARED = (
 def verdicts_table(
     points: Sequence[NodePoint], links: Links, name: str, title: str, *, of_several_works: bool = False
 ) -> Table:
-    """The verdicts on a node, with their figures beside what it should have made."""
+    """The verdicts on a node, with their figures beside what it should have made; without columns that none fills."""
 
     def against(deviation: str, expected: str, point: NodePoint) -> Cell:
         value, of = getattr(point, deviation), getattr(point, expected)
@@ -181,6 +181,7 @@ def verdicts_table(
         return Cell(text="none" if value is None else f"{percent(value)}{beside}", value=value)
 
     work: Column[NodePoint] = text("work", lambda point: point.work_name)
+    reason: Column[NodePoint] = text("reason", lambda point: point.reason or "", is_long=True)
     return make_table(
         points,
         (
@@ -191,6 +192,7 @@ def verdicts_table(
             *(
                 DEVIATION.column(partial(against, deviation, expected), f"against {AGAINST[of]}", key=key)
                 for of, key, deviation, expected in COMPARED
+                if any(getattr(point, deviation) is not None for point in points)
             ),
             DEVIATION.column(lambda point: point.memory_deviation_pct, "memory"),
             DEVIATION.column(
@@ -198,7 +200,7 @@ def verdicts_table(
                 "temperature",
                 write=lambda value: NA if value is None else signed(value, " °C", 0),
             ),
-            text("reason", lambda point: point.reason or "", is_long=True),
+            *((reason,) if any(point.reason for point in points) else ()),
             text("run", lambda point: _run(point.campaign_id, point.run_id, links)),
             text("DAG run", lambda point: _dag_run(point.dag_id, point.dag_run_id, links)),
         ),

@@ -167,7 +167,8 @@ def costs(asked: Asked = Depends()) -> Response:
 @router.get("/runs")
 def runs(asked: Asked = Depends()) -> Response:
     if asked.is_csv:
-        return csv_pieces("runs", asked.pages.pieces(runs_csv, asked.filters))
+        with asked.pages.reading(asked.filters) as here:
+            return csv_pieces("runs", runs_csv(*here))
     run_list = asked.read(runs_page, asked.page)
     table = listings.runs_table(run_list.rows, asked.links)
     return asked.answer("runs.html.j2", run_list=run_list, content=table, states=RUN_STATES)
