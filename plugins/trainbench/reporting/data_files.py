@@ -14,7 +14,7 @@ from trainbench.comparison.entries import value_text
 from trainbench.comparison.scaling import Efficiency, efficiencies
 from trainbench.core.csv_cells import Cell, lines
 from trainbench.figure_catalogue.run_figures import run_values
-from trainbench.planning.skipped import Skipped
+from trainbench.planning.plan import Skipped
 from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
 from trainbench.results.fault_isolation import FaultIsolation

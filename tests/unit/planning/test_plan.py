@@ -16,12 +16,12 @@ from trainbench.planning.plan import (
     PlanError,
     campaign_id,
     confirm_specs,
+    identifier,
     make_plan,
     refuse_more_pods_than,
     unknown_gpus,
 )
 from trainbench.planning.planners import PLANNERS
-from trainbench.planning.work import identifier
 
 NODES = ("node-1", "node-2", "node-3")
 
