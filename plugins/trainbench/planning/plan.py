@@ -557,19 +557,17 @@ def confirm_specs(plan: Plan, suspects: Collection[str], controls: Collection[st
 def refuse_more_pods_than(limit: int, plan: Plan) -> None:
     """Raise PlanError when one mapped task of the DAG would have more pods than Airflow maps.
 
-    The runs of a node check are mapped in as many blocks as needed. Those of a comparison, one after another, are one
-    mapped task; each gang, a task group, has a mapped task of its own.
+    Independent runs are mapped in as many blocks as needed; each gang, and of a search the gangs of a round, are one
+    mapped task.
     """
-    runs = 0 if plan.judges_nodes else sum(spec.placement.nodes == 1 for spec in plan.specs)
-    pods = [spec.placement.nodes for spec in plan.specs]  # of a search the gangs of a round are one mapped task
-    largest = max(runs, sum(pods) if plan.campaign_kind is CampaignKind.INTERCONNECT else max(pods))
+    pods = [spec.placement.nodes for spec in plan.specs]
+    largest = sum(pods) if plan.campaign_kind is CampaignKind.INTERCONNECT else max(pods)
     if largest <= limit:
         return
-    what = f"{count(runs, 'run')} of all rounds" if largest == runs else f"{count(largest, 'pod')} of one gang"
     raise PlanError(
-        f"{what} are more than Airflow maps in one task: [core] max_map_length is {limit}. Raise it to {largest} or "
-        "more (AIRFLOW__CORE__MAX_MAP_LENGTH, for the API server and the workers), or choose fewer rounds, strategies "
-        "or nodes (parameters 'rounds', 'strategies', 'nodes')"
+        f"{count(largest, 'pod')} of one gang are more than Airflow maps in one task: [core] max_map_length is {limit}"
+        f". Raise it to {largest} or more (AIRFLOW__CORE__MAX_MAP_LENGTH, for the API server and the workers), or "
+        "choose fewer nodes (parameters 'nodes', 'world_sizes')"
     )
 
 

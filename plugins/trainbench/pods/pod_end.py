@@ -159,7 +159,7 @@ def _disruptions(pod: Object | None, events: Iterable[Object]) -> Iterator[Cause
         reason = told.get("reason") or ""
         why = told.get("message") or reason
         if reason == "DeadlineExceeded":
-            yield EndKind.DEADLINE, "the cluster ended the pod at its deadline: the program hung, or never ran"
+            yield EndKind.DEADLINE, "the pod was ended at its deadline: the program hung, or never ran"
         elif "Preempt" in reason:
             yield EndKind.PREEMPTED, f"other work took the node: {why}"
         elif reason:
