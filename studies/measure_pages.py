@@ -181,7 +181,8 @@ def _with_chart(pages: Pages, filters: Filters) -> Any:
 
 
 def _first_lines(pages: Pages, filters: Filters) -> list[str]:
-    return list(islice(pages.pieces(runs_csv, filters), 2))
+    with pages.reading(filters) as here:
+        return list(islice(runs_csv(*here), 2))
 
 
 def timed(history: History, name: str, read: Callable[[], Any], times: int) -> Row:

@@ -58,6 +58,7 @@ PARTS = {
             "tests/unit/test_pipeline.py",
             "tests/unit/test_drill_night.py",
             "tests/unit/test_diary.py",
+            "tests/unit/results/test_fault_isolation.py",
         ],
         OURS,
         50,

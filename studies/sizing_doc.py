@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.flops import lora_targets, num_parameters
-from bench_image.contract.least_memory import SIZED, least
 from bench_image.contract.memory_estimate import (
     GPU_MEMORY_GIB,
+    SIZED,
     USABLE_SHARE,
     keeps_unpacked,
+    least,
     memory_need_bytes,
     smallest_gpu,
 )

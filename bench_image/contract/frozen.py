@@ -1,4 +1,7 @@
-"""The base class of the contract's models, and its error."""
+"""The base classes of the contract's models, their settings, and their error.
+
+A setting is a field that the trigger form, the command line and the reports show, declared once.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ class ContractError(ValueError):
 
 
 # NaN and infinity are refused: json.dumps would write them as NaN and Infinity, which are not JSON.
-STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, json_schema_serialization_defaults_required=True)
 
 
 class Frozen(BaseModel):
@@ -59,3 +62,14 @@ def fields_of(section: type[Frozen] | type[Slotted]) -> dict[str, FieldInfo]:
     """Name -> pydantic's description of each field."""
     fields: dict[str, FieldInfo] = vars(section)["__pydantic_fields__"]
     return fields
+
+
+def setting(
+    default: Any, section: str, title: str, text: str, *, form_name: str | None = None, **constraints: Any
+) -> Any:
+    """A field with its default, the form's section, title and help text, and its bounds as pydantic names them.
+
+    `form_name`: its name in the form; by default the name of its part, such as `lora`, and its own.
+    """
+    extra: Any = {"section": section} | ({"form_name": form_name} if form_name else {})
+    return Field(default, title=title, description=text, json_schema_extra=extra, **constraints)

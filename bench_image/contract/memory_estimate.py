@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench_image.contract.flops import (
+    lora_targets,
     num_adaptable,
     num_linear,
     num_lora_parameters,
@@ -16,6 +17,7 @@ from bench_image.contract.flops import (
 )
 from bench_image.contract.gpu_specs import GPU_SPECS
 from bench_image.contract.model_shapes import (
+    MODELS,
     ConfiguredShape,
     DecoderShape,
     EncoderDecoderShape,
@@ -34,8 +36,8 @@ from bench_image.contract.preset_switches import (
     uses_cuda_graph,
     uses_fused_lora,
 )
-from bench_image.contract.spec import RunSpec
-from bench_image.contract.work import AUTO, Lora, Preset
+from bench_image.contract.spec import Identity, RunSpec
+from bench_image.contract.work import AUTO, Lora, Preset, Quantisation, Work
 
 GPU_MEMORY_GIB: dict[str, int] = {name: spec.memory_gib for name, spec in GPU_SPECS.items()}
 # The rest is taken by ECC (a sixteenth of GDDR memory), the CUDA context, buffers of NCCL and cuBLAS, fragmentation.
@@ -412,3 +414,67 @@ def _adapter_inputs(spec: RunSpec, shape: DecoderShape | MixtralShape | Configur
     of_attention = ("q_proj", "k_proj", "v_proj", "q_a_proj", "kv_a_proj_with_mqa")
     shared = dict.fromkeys(of_attention, "attention") | dict.fromkeys(("gate_proj", "up_proj"), "mlp")
     return sum({shared.get(target, target): shape.linears[target][0] for target in lora.targets}.values())
+
+
+# --- what 'auto' may become, each with its need
+
+SIZES = tuple(2**power for power in range(11))  # micro-batches that 'auto' considers
+
+
+class Candidate(NamedTuple):
+    """A spec without 'auto', the bytes it is predicted to need, and how many layers are checkpointed if not all are."""
+
+    spec: RunSpec
+    need: int
+    checkpointed_layers: int = 0
+
+    def __str__(self) -> str:
+        checkpointing = "on" if self.spec.work.gradient_checkpointing else "off"
+        if self.checkpointed_layers:
+            checkpointing = f"in {self.checkpointed_layers} of {self.spec.work.shape.num_layers} layers"
+        return f"micro-batch {self.spec.work.micro_batch_size}, checkpointing {checkpointing}"
+
+
+def candidates(spec: RunSpec, memory: int) -> Iterator[Candidate]:
+    """From the probably fastest to the one that needs least memory."""
+    checkpointing = [False, True] if spec.work.gradient_checkpointing == AUTO else [spec.work.gradient_checkpointing]
+    sizes = SIZES[::-1] if spec.work.micro_batch_size == AUTO else (spec.work.micro_batch_size,)
+    for checkpoints in checkpointing:
+        for size in sizes:
+            whole = spec.changed(work={"gradient_checkpointing": checkpoints, "micro_batch_size": size})
+            yield Candidate(whole, memory_need_bytes(whole, memory).total)
+        if len(checkpointing) > 1 and not checkpoints and len(sizes) == 1:
+            for layers, need in partly_checkpointed(whole, memory):
+                yield Candidate(whole.changed(work={"gradient_checkpointing": True}), need, layers)
+
+
+def predicted(spec: RunSpec, memory: int) -> Candidate:
+    """The first candidate that fits `memory` bytes of a GPU by formula, else the one that needs least."""
+    for candidate in candidates(spec, memory):
+        if candidate.need <= USABLE_SHARE * memory:
+            break
+    return candidate
+
+
+# --- the configuration of a known model and recipe that needs least, by which GPUs are chosen
+
+SIZED = (
+    "mistral-7b", "llama2-7b", "llama2-13b", "llama2-70b", "yi-34b", "mixtral-8x7b", "gpt2", "gpt2-medium",
+    "gpt2-large",
+)  # fmt: skip
+
+
+def least(model: str, recipe: Recipe) -> RunSpec:
+    """One sample of up to 2,048 tokens, checkpointing, 8-bit AdamW, fused and compiled."""
+    fields: dict[str, Any] = {
+        "model": model, "recipe": recipe,
+        "preset": Preset.TUNED, "micro_batch_size": 1, "seq_length": min(2048, MODELS[model].max_positions),
+        "gradient_checkpointing": True, "optimizer": Optimizer.ADAMW_8BIT,
+    }  # fmt: skip
+    if recipe is not Recipe.FULL:
+        fields["lora"] = Lora(targets=lora_targets(MODELS[model], "all"))
+    if recipe is Recipe.QLORA:
+        fields["quantisation"] = Quantisation()
+    return RunSpec(
+        identity=Identity(campaign_id="sizing", run_id="run", group_id="group", node="gpu"), work=Work(**fields)
+    )

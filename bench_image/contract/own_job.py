@@ -16,8 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, StringConstraints, ValidationError, field_validator
 
 from bench_image.contract.fingerprint import Part
-from bench_image.contract.frozen import ContractError, Frozen
-from bench_image.contract.setting import setting
+from bench_image.contract.frozen import ContractError, Frozen, setting
 
 SHIPPED = Path(__file__).with_name("log_profiles.toml")
 AUTO_PROFILE = "auto"

@@ -8,10 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import FailFast, Field, model_validator
 
-from bench_image.contract.consistency import contradictions, impossible, sum_of
-from bench_image.contract.frozen import Frozen, Slotted, fields_of, slotted
+from bench_image.contract.consistency import contradictions, impossible, sum_of, unexplained_nulls
+from bench_image.contract.frozen import Frozen, Slotted, slotted
 from bench_image.contract.links import Links
-from bench_image.contract.missing_reasons import unexplained_nulls
 from bench_image.contract.options import Strategy
 from bench_image.contract.result_bounds import (
     MAX_RANKS,
@@ -31,7 +30,6 @@ from bench_image.contract.result_sections import (
     Communication,
     Context,
     Cost,
-    HostTelemetry,
     Memory,
     ParameterCount,
     Performance,
@@ -125,21 +123,21 @@ class RunResult(Frozen):
 
     schema_version: Literal[1] = 1
     spec: RunSpec
-    chosen: Chosen | None
+    chosen: Chosen | None = None
     status: Status
-    error: RunError | None
+    error: RunError | None = None
     started_at: Moment
     finished_at: Moment
-    context: Context | None
-    startup: Startup
+    context: Context | None = None
+    startup: Startup = Startup()
     performance: Performance
-    memory: Memory
-    telemetry: Telemetry
-    probes: Probes
-    communication: Communication
+    memory: Memory = Memory()
+    telemetry: Telemetry = Telemetry()
+    probes: Probes = Probes()
+    communication: Communication = Communication()
     links: Links | None = Field(None, description="only where the spec asks for a sweep")
-    parameters: ParameterCount
-    cost: Cost
+    parameters: ParameterCount = ParameterCount()
+    cost: Cost = Cost()
     ranks: Annotated[tuple[RankSummary, ...], FailFast()] = Field(max_length=MAX_RANKS)
     missing: dict[Text, Text] = Field(
         max_length=MAX_REASONS,
@@ -209,24 +207,13 @@ def failed_result(
     spec: RunSpec, *, status: Status, kind: str, message: str, phase: Phase, at: datetime, rank: int | None = None
 ) -> RunResult:
     """The result of a run that measured nothing: every number null, one reason for all of them."""
-    reason = f"the run ended as {status.value} before it measured anything"
-    telemetry = HostTelemetry(cpu_utilisation_mean_pct=None, cpu_steal_pct=None, memory_used_pct=None)
     return RunResult(
         spec=spec,
         status=status,
         error=RunError(kind=kind, message=message[:4000], phase=phase, rank=rank),
         started_at=at,
         finished_at=at,
-        chosen=None,
-        context=None,
-        startup=Startup(**dict.fromkeys(Startup.model_fields)),
-        performance=Performance.unmeasured(Clock.WALL if spec.work.own_job else Clock.of(spec.work.device)),
-        memory=Memory(**dict.fromkeys(Memory.model_fields)),
-        telemetry=Telemetry(gpus=(), host=telemetry, energy_per_sample_j=None, energy_per_token_j=None),
-        probes=Probes(**dict.fromkeys(Probes.model_fields)),
-        communication=Communication(**dict.fromkeys(Communication.model_fields)),
-        parameters=ParameterCount(total=None, trainable=None),
-        cost=Cost(**dict.fromkeys(fields_of(Cost))),
+        performance=Performance(clock=Clock.WALL if spec.work.own_job else Clock.of(spec.work.device)),
         ranks=(),
-        missing=dict.fromkeys(SECTIONS, reason),
+        missing=dict.fromkeys(SECTIONS, f"the run ended as {status.value} before it measured anything"),
     )

@@ -1,9 +1,12 @@
-"""The sections of a result: context, start-up, performance, memory, telemetry, probes, communication, cost."""
+"""The sections of a result: context, start-up, performance, memory, telemetry, probes, communication, cost.
+
+What was not measured is null, which is the default; `RunResult.missing` has the reason of each null.
+"""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import FailFast, Field
 
@@ -35,6 +38,10 @@ from bench_image.contract.result_bounds import (
     Watts,
 )
 from bench_image.contract.work import Device
+
+# From this on, memory in use beside a run is somebody else's work: a process that only opened a GPU holds about 0.5 GB
+# there, and older drivers count their own reserve as in use (about 0.6 GB of an H200).
+OTHERS_MEMORY_GB = 1.0
 
 
 class Clock(StrEnum):
@@ -92,21 +99,23 @@ class Startup(Frozen):
     """Seconds before and around the measured windows; reported beside throughput, never inside it."""
 
     launch_s: Seconds | None = Field(
-        description="process start to the rank's first line of Python; own job: first step"
+        None, description="process start to the rank's first line of Python; own job: first step"
     )
-    import_s: Seconds | None
-    build_s: Seconds | None
-    probe_s: Seconds | None
-    autotune_s: Seconds | None = Field(description="trials for what the spec leaves to the program")
-    compile_s: Seconds | None = Field(description="first warm-up step minus the last one: compilation and lazy set-up")
-    warmup_s: Seconds | None = Field(description="all warm-up steps, compilation included")
-    measure_s: Seconds | None = Field(description="all measured windows")
-    profile_s: Seconds | None = Field(description="the profiled steps after the windows")
+    import_s: Seconds | None = None
+    build_s: Seconds | None = None
+    probe_s: Seconds | None = None
+    autotune_s: Seconds | None = Field(None, description="trials for what the spec leaves to the program")
+    compile_s: Seconds | None = Field(
+        None, description="first warm-up step minus the last one: compilation and lazy set-up"
+    )
+    warmup_s: Seconds | None = Field(None, description="all warm-up steps, compilation included")
+    measure_s: Seconds | None = Field(None, description="all measured windows")
+    profile_s: Seconds | None = Field(None, description="the profiled steps after the windows")
     turns_s: Seconds | None = Field(
         0.0,
         description="turns of other pods on this machine, which the run waited for; in no other figure but the total",
     )
-    total_s: Seconds | None = Field(description="process start to result written")
+    total_s: Seconds | None = Field(None, description="process start to result written")
 
 
 @slotted
@@ -148,39 +157,33 @@ class Performance(Slotted):
     ] = Clock.WALL
     samples_per_second: Annotated[
         SamplesPerSecond | None, Field(description="samples of all ranks / seconds of all windows by `clock`")
-    ]
+    ] = None
     tokens_per_second: Annotated[
         TokensPerSecond | None, Field(description="non-padding tokens of all ranks / seconds of all windows by `clock`")
-    ]
-    measured_steps: Count
-    measured_wall_s: PositiveSeconds | None
-    step_time: StepTime | None
-    windows: Annotated[tuple[Window, ...], FailFast()]
-    step_times_s: Annotated[tuple[PositiveSeconds, ...], Field(description="by `clock`"), FailFast()]
-    mean_loss: Loss | None
-    first_loss: Loss | None
-    last_loss: Loss | None
+    ] = None
+    measured_steps: Count = 0
+    measured_wall_s: PositiveSeconds | None = None
+    step_time: StepTime | None = None
+    windows: Annotated[tuple[Window, ...], FailFast()] = ()
+    step_times_s: Annotated[tuple[PositiveSeconds, ...], Field(description="by `clock`"), FailFast()] = ()
+    mean_loss: Loss | None = None
+    first_loss: Loss | None = None
+    last_loss: Loss | None = None
     flops_per_token: Annotated[
         Flops | None, Field(description="model FLOPs per token, recipe-aware, causality not halved")
-    ]
-    mfu_pct: PeakShare | None
-    hfu_pct: PeakShare | None
+    ] = None
+    mfu_pct: PeakShare | None = None
+    hfu_pct: PeakShare | None = None
     matmul_share_pct: Annotated[
         Percent | None, Field(description="model FLOP rate / matmul rate measured on the same GPU")
-    ]
+    ] = None
     loader_wait_pct: Annotated[
         Share | None,
         Field(description="share of the windows in which the training loop waited for its data, slowest rank"),
-    ]
+    ] = None
     input_mb_per_s: Annotated[
         MegabytesPerSecond | None, Field(description="token bytes that all ranks consume per second, MB = 1e6 bytes")
-    ]
-
-    @classmethod
-    def unmeasured(cls, clock: Clock) -> Performance:
-        """The performance of a run that measured nothing: every figure is null."""
-        nothing: dict[str, Any] = dict.fromkeys(fields_of(cls))
-        return cls(**nothing | {"clock": clock, "measured_steps": 0, "windows": (), "step_times_s": ()})
+    ] = None
 
 
 class Memory(Frozen):
@@ -188,12 +191,12 @@ class Memory(Frozen):
     in use on a GPU by NVML, of a job of the user's own.
     """
 
-    kind: Literal["cuda_allocated", "process_rss", "gpu_used"] | None
-    peak_during_training: Gigabytes | None
-    peak_allocated_bytes: Bytes | None
-    peak_reserved_bytes: Bytes | None
-    alloc_retries: Count | None
-    num_ooms: Count | None
+    kind: Literal["cuda_allocated", "process_rss", "gpu_used"] | None = None
+    peak_during_training: Gigabytes | None = None
+    peak_allocated_bytes: Bytes | None = None
+    peak_reserved_bytes: Bytes | None = None
+    alloc_retries: Count | None = None
+    num_ooms: Count | None = None
 
 
 @slotted
@@ -252,28 +255,29 @@ class GpuTelemetry(Slotted):
 
 @slotted
 class HostTelemetry(Slotted):
-    cpu_utilisation_mean_pct: Share | None
-    cpu_steal_pct: Annotated[Share | None, Field(description="time this machine's CPUs were given to others")]
-    memory_used_pct: Share | None
+    cpu_utilisation_mean_pct: Share | None = None
+    cpu_steal_pct: Annotated[Share | None, Field(description="time this machine's CPUs were given to others")] = None
+    memory_used_pct: Share | None = None
 
 
 @slotted
 class Telemetry(Slotted):
-    gpus: Annotated[tuple[GpuTelemetry, ...], Field(max_length=MAX_RANKS), FailFast()]
-    host: HostTelemetry
-    energy_per_sample_j: Joules | None
-    energy_per_token_j: Joules | None
+    gpus: Annotated[tuple[GpuTelemetry, ...], Field(max_length=MAX_RANKS), FailFast()] = ()
+    host: HostTelemetry = HostTelemetry()
+    energy_per_sample_j: Joules | None = None
+    energy_per_token_j: Joules | None = None
 
 
 class Probes(Frozen):
     """What the GPU can do, measured before the loop; of several GPUs the slowest. `*_share_pct`: of the data sheet."""
 
-    h2d_gb_per_s: GigabytesPerSecond | None = Field(description="pinned host-to-device copy, slowest GPU of the run")
-    matmul_tflops: Tflops | None = Field(
-        description="large matmul in the run's precision (fp8: of 8-bit numbers), slowest GPU of the run"
+    h2d_gb_per_s: GigabytesPerSecond | None = Field(
+        None, description="pinned host-to-device copy, slowest GPU of the run"
     )
-    allreduce_bus_gb_per_s: GigabytesPerSecond | None
-    # From here on fields since 0.2.
+    matmul_tflops: Tflops | None = Field(
+        None, description="large matmul in the run's precision (fp8: of 8-bit numbers), slowest GPU of the run"
+    )
+    allreduce_bus_gb_per_s: GigabytesPerSecond | None = None
     h2d_share_pct: Percent | None = None
     d2h_gb_per_s: GigabytesPerSecond | None = Field(None, description="device-to-host copy into pinned memory")
     d2h_share_pct: Percent | None = None
@@ -295,9 +299,10 @@ def share_field(rate: str) -> str:
 
 
 # What results of 0.1 lack. Reading one explains the nulls.
-SINCE_0_2 = frozenset({"os"}) | frozenset(
-    name for section in (Probes, GpuTelemetry) for name, field in fields_of(section).items() if not field.is_required()
-)
+SINCE_0_2 = (
+    {"os", *(name for name, field in fields_of(GpuTelemetry).items() if not field.is_required())}
+    | Probes.model_fields.keys()
+) - {"h2d_gb_per_s", "matmul_tflops", "allreduce_bus_gb_per_s"}
 NOT_IN_0_1 = "not measured by the version that wrote this result"
 
 
@@ -307,21 +312,21 @@ class Communication(Frozen):
     Exposed: no computation ran at the same time, so the step waited. A rank that waits for its peers communicates.
     """
 
-    total_pct: Share | None
-    exposed_pct: Share | None
-    profiled_steps: Count | None
+    total_pct: Share | None = None
+    exposed_pct: Share | None = None
+    profiled_steps: Count | None = None
 
 
 class ParameterCount(Frozen):
-    total: Count | None
-    trainable: Count | None
+    total: Count | None = None
+    trainable: Count | None = None
 
 
 @slotted
 class Cost(Slotted):
     """Filled by the control plane when it collects the result: the image knows no prices."""
 
-    cost_per_1000_samples_usd: Usd | None
-    usd_per_gpu_hour: Usd | None
-    price_source: Text | None
-    price_as_of: Text | None
+    cost_per_1000_samples_usd: Usd | None = None
+    usd_per_gpu_hour: Usd | None = None
+    price_source: Text | None = None
+    price_as_of: Text | None = None

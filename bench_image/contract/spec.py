@@ -8,10 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import FailFast, Field, StringConstraints, model_validator
 
 from bench_image.contract.fingerprint import Part, fingerprint
-from bench_image.contract.frozen import Frozen
+from bench_image.contract.frozen import Frozen, setting
 from bench_image.contract.links import LinkSweep
 from bench_image.contract.options import SINGLE_GPU, Strategy
-from bench_image.contract.setting import setting
 from bench_image.contract.work import Work
 
 SCHEMA_VERSION = 1

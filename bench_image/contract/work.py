@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from bench_image.contract.fingerprint import Part
-from bench_image.contract.frozen import ContractError, Frozen
+from bench_image.contract.frozen import ContractError, Frozen, setting
 from bench_image.contract.model_shapes import MODELS, SAME_SHAPE, ModelShape, known_name, shape_of
 from bench_image.contract.options import (
     FLOAT8_MULTIPLE,
@@ -32,7 +32,6 @@ from bench_image.contract.options import (
 )
 from bench_image.contract.own_job import OwnJob
 from bench_image.contract.result_bounds import MAX_COUNT
-from bench_image.contract.setting import setting
 from bench_image.contract.weights import RANDOM, normal_folder, normal_weights
 
 AUTO: Literal["auto"] = "auto"

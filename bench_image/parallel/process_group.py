@@ -19,6 +19,8 @@ from bench_image.optimizer.step import OptimizerStep
 from bench_image.parallel import file_barrier
 
 PEER_TIMEOUT_S = 120.0  # a rank that does not answer for longer counts as dead
+# Groups that have ended, until the process does: the destructor of gloo's may wait for ever for a peer that has ended.
+_ENDED: list[object] = []
 
 
 class ProcessGroup:
@@ -134,6 +136,7 @@ class DistributedGroup(ProcessGroup):
         return int(shared.item())
 
     def close(self) -> None:
+        _ENDED.append(dist.group.WORLD)
         dist.destroy_process_group()
 
     def _reduced(self, values: Sequence[float], operation: dist.ReduceOp.RedOpType) -> list[float]:

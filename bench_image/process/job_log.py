@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from bench_image.contract.own_job import SIZES, LogProfile, OwnJob
+from bench_image.contract.result_bounds import MAX_COUNT
 
 MAX_LINE = 8_000  # characters; the rest of a longer line is left out
 MAX_MEASURED = 20_000  # lines of steps that count; later ones are not kept
@@ -29,14 +30,13 @@ class Entry(NamedTuple):
 
 class Speed(NamedTuple):
     """What a profile read. `seconds`: of one step, as each entry tells it; `steps`: for how many it stands;
-    `passed`: all steps of the measured time. `first_at`, `warm_at`, `last_at`: epoch seconds of the first line of a
-    step, of the end of warm-up and of the last line.
+    `first_at`, `warm_at`, `last_at`: epoch seconds of the first line of a step, of the end of warm-up and of the last
+    line.
     """
 
     profile: LogProfile
     seconds: tuple[float, ...]
     steps: tuple[int, ...]
-    passed: int
     source: str
     samples_per_step: int | None
     tokens_per_second: float | None
@@ -70,8 +70,9 @@ class LogReader:
         """Take a line that arrived at epoch seconds `at`; whether it tells of a measured step."""
         if not any(mark in line for mark in self.profile.marks):
             return False
+        numbers = ((name, _number(text, line)) for name, text in self._expressions.items())
         found = {
-            name: number for name, text in self._expressions.items() if (number := _number(text, line)) is not None
+            name: number for name, number in numbers if number is not None and (name == "loss" or math.isfinite(number))
         }
         self._seen |= found.keys()
         for name in SIZES:
@@ -110,9 +111,9 @@ class LogReader:
 
     def _summary(self, found: dict[str, float]) -> bool:
         """Samples per step from the two rates of a summary, where they are exact enough."""
-        samples, steps = found.get("samples_per_second"), found.get("steps_per_second")
-        if samples and steps and abs(samples / steps - round(samples / steps)) < 0.02 * samples / steps:
-            self._sizes.setdefault("samples_per_step", max(1, round(samples / steps)))
+        exact = _share(found.get("samples_per_second"), found.get("steps_per_second")) or 0.0
+        if 0 < exact < MAX_COUNT and abs(exact - round(exact)) < 0.02 * exact:
+            self._sizes.setdefault("samples_per_step", max(1, round(exact)))
         return False
 
     def speed(self) -> Speed | None:
@@ -137,7 +138,6 @@ class LogReader:
             profile=self.profile,
             seconds=tuple(seconds for _, seconds in timed),
             steps=tuple(entry.steps for entry, _ in timed),
-            passed=sum(entry.passed for entry in entries),
             source=source,
             samples_per_step=round(samples_per_step) if samples_per_step else None,
             tokens_per_second=self._tokens_per_second(timed, sizes),

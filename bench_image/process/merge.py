@@ -15,10 +15,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
+from bench_image.contract.consistency import unexplained_nulls
 from bench_image.contract.flops import flops_per_token, tokens_per_sample
-from bench_image.contract.frozen import fields_of
 from bench_image.contract.gpu_specs import peak_tflops
-from bench_image.contract.missing_reasons import unexplained_nulls
 from bench_image.contract.options import Strategy
 from bench_image.contract.parse import explain
 from bench_image.contract.result import (
@@ -34,7 +33,6 @@ from bench_image.contract.result import (
 from bench_image.contract.result_sections import (
     Clock,
     Communication,
-    Cost,
     GpuTelemetry,
     HostTelemetry,
     Memory,
@@ -113,15 +111,14 @@ def merge(
         started_at=started_at,
         finished_at=finished_at,
         context=first.context if first else None,
-        startup=Startup(**dict.fromkeys(Startup.model_fields) | known | _total_s(started_at, finished_at)),
+        startup=Startup(**known | _total_s(started_at, finished_at)),
         performance=performance,
         memory=largest_memory(reports),
         telemetry=telemetry,
-        probes=(first and first.probes) or Probes(**dict.fromkeys(Probes.model_fields)),
-        communication=(first and first.communication) or Communication(**dict.fromkeys(Communication.model_fields)),
+        probes=(first and first.probes) or Probes(),
+        communication=(first and first.communication) or Communication(),
         links=first.links if first else None,
-        parameters=(first and first.parameters) or ParameterCount(total=None, trainable=None),
-        cost=Cost(**dict.fromkeys(fields_of(Cost))),
+        parameters=(first and first.parameters) or ParameterCount(),
         ranks=tuple(_summary(report.rank, report.status or status, report) for report in reports),
         missing=missing,
     )
@@ -325,11 +322,10 @@ def _telemetry(spec: RunSpec, gpus: Sequence[GpuTelemetry], host: HostTelemetry 
     energies = [gpu.energy_j for gpu in gpus]
     joules = math.fsum(energy for energy in energies if energy is not None)
     known = bool(energies) and None not in energies and samples > 0
-    nothing = HostTelemetry(cpu_utilisation_mean_pct=None, cpu_steal_pct=None, memory_used_pct=None)
     tokens = samples * tokens_per_sample(spec.work.shape, spec.work.seq_length)
     return Telemetry(
         gpus=tuple(gpus),
-        host=host or nothing,
+        host=host or HostTelemetry(),
         energy_per_sample_j=joules / samples if known else None,
         energy_per_token_j=joules / tokens if known else None,
     )
@@ -436,8 +432,8 @@ def _add_up(
             spec, gpus, _first(report.host for report in reports), sum(samples) if is_complete else 0
         ),
         "probes": Probes(**{name: _over(min, probes, name) for name in Probes.model_fields}),
-        "communication": Communication(**dict.fromkeys(Communication.model_fields)),
-        "parameters": _first(report.parameters for report in reports) or ParameterCount(total=None, trainable=None),
+        "communication": Communication(),
+        "parameters": _first(report.parameters for report in reports) or ParameterCount(),
         "ranks": tuple(
             _summary(part.rank, part.result.status, part.report).model_copy(
                 update={
@@ -450,7 +446,7 @@ def _add_up(
     }
     missing |= dict.fromkeys(unexplained_nulls(sections, missing), "not known of every GPU")
     fields = {"spec": spec, "status": status, "error": error, "started_at": started_at, "finished_at": finished_at}
-    return RunResult(**fields, **sections, cost=Cost(**dict.fromkeys(fields_of(Cost))), missing=missing)
+    return RunResult(**fields, **sections, missing=missing)
 
 
 def _reasons(parts: Sequence[RankPart]) -> Iterator[tuple[str, str]]:
@@ -484,7 +480,7 @@ def _performance(spec: RunSpec, parts: Sequence[RankPart], missing: Missing) -> 
     if num_windows == 0:
         lacking = ", ".join(part.name for part in parts if not part.result.performance.windows)
         missing["performance"] = f"no measured window of {lacking}: the ranks have those of the others"
-        return Performance.unmeasured(Clock.of(spec.work.device))
+        return Performance(clock=Clock.of(spec.work.device))
     each = []
     for part in parts:
         own = part.result.performance

@@ -25,24 +25,19 @@ from typing import Any, NamedTuple
 import psutil
 from pydantic import ValidationError
 
-from bench_image.contract.frozen import ContractError, fields_of
-from bench_image.contract.missing_reasons import unexplained_nulls
+from bench_image.contract.consistency import unexplained_nulls
+from bench_image.contract.frozen import ContractError
 from bench_image.contract.own_job import OwnJob, choose_profiles, parse_profiles
 from bench_image.contract.parse import explain
 from bench_image.contract.pod_io import HOST_PYTHONPATH_ENV, PROFILES_ENV
 from bench_image.contract.result import Chosen, Phase, RunError, RunResult, Status, failed_result
 from bench_image.contract.result_lines import MARK
 from bench_image.contract.result_sections import (
-    Clock,
-    Communication,
     Context,
-    Cost,
     GpuTelemetry,
     HostTelemetry,
     Memory,
-    ParameterCount,
     Performance,
-    Probes,
     Startup,
     Telemetry,
     Window,
@@ -76,13 +71,16 @@ PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
 class Heard(NamedTuple):
-    """All that was seen of a run. `memory_bytes`: the most in use on one GPU, or by one process."""
+    """All that was seen of a run. `sampled_s`: in which the GPUs' energy was counted, between measured lines; 0 where
+    these came within a second. `memory_bytes`: the most in use on one GPU, or by one process.
+    """
 
     log: JobLog
     exits: ProcessExits
     context: Context
     gpus: tuple[GpuTelemetry, ...]
     host: HostTelemetry
+    sampled_s: float
     memory_bytes: int | None
     started: float
     ended: float
@@ -107,7 +105,7 @@ def run_own_job(spec: RunSpec, environ: Mapping[str, str]) -> RunResult:
     try:
         missing: dict[str, str] = {}
         heard = _listen(spec, log, child, started, missing)
-        return _result(spec, heard, missing)
+        return result_of(spec, heard, missing)
     except OSError as error:  # no program, though it was there a moment ago; or no process can be started
         return failed(kind="command_not_started", message=f"{child.arguments[0]} could not be started: {error}")
     except ValidationError as error:  # a log that tells of more seconds than the run had, or of impossible numbers
@@ -171,13 +169,13 @@ def _listen(spec: RunSpec, log: JobLog, child: Child, started: float, missing: d
         os.close(writing)
         thread.join(PIPE_S)
     ended = time.time()
-    if ear.has_segment:
+    if ear.sampled_s:
         sampler.forget()
     telemetry, host, reasons = sampler.stop()
     missing |= {f"telemetry.{path}": reason for path, reason in reasons.items()}
     telemetry = with_watch(telemetry, watch.end(), missing)
     memory_bytes = ear.most_bytes if gpus else resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-    return Heard(log, exits, context, telemetry, host, memory_bytes, started, ended)
+    return Heard(log, exits, context, telemetry, host, ear.sampled_s, memory_bytes, started, ended)
 
 
 class _Ear:
@@ -187,7 +185,7 @@ class _Ear:
         self._log, self._sampler, self._gpus = log, sampler, gpus
         self._opened_at = 0.0
         self._told_at = 0.0
-        self.has_segment = False
+        self.sampled_s = 0.0
         self.most_bytes: int | None = None
 
     def follow(self, descriptor: int) -> None:
@@ -210,7 +208,7 @@ class _Ear:
         if at - self._opened_at >= SEGMENT_S:
             if self._opened_at:
                 self._sampler.pause()
-                self.has_segment = True
+                self.sampled_s += at - self._opened_at
             self._sampler.resume()
             self._opened_at = at
             used = [number for gpu in self._gpus if (number := used_bytes(gpu.uuid)) is not None]
@@ -223,7 +221,7 @@ class _Ear:
 # --- the result
 
 
-def _result(spec: RunSpec, heard: Heard, missing: dict[str, str]) -> RunResult:
+def result_of(spec: RunSpec, heard: Heard, missing: dict[str, str]) -> RunResult:
     speed = heard.log.speed()
     status, error = _end(spec, heard, speed)
     chosen = _chosen(spec, speed) if speed else None
@@ -235,12 +233,14 @@ def _result(spec: RunSpec, heard: Heard, missing: dict[str, str]) -> RunResult:
         of_run = "the log of this pod has no speed"
         missing["performance.samples_per_second"] = f"{NO_SPEED}: {heard.log.why_none}{_last_lines(heard)}"[:4000]
     performance = _performance(speed, chosen.micro_batch_size, heard) if speed and chosen else None
-    measured = performance or Performance.unmeasured(Clock.WALL)
-    samples = speed.passed * chosen.micro_batch_size if speed and chosen else 0
-    energies = [gpu.energy_j for gpu in heard.gpus]
-    joules = math.fsum(joule for joule in energies if joule is not None) if energies and None not in energies else None
-    per_sample = joules / samples if joules is not None and samples else None
-    tokens_per_sample = _ratio(measured.tokens_per_second, measured.samples_per_second)
+    measured = performance or Performance()
+    # The mean power of all pods' GPUs, where those of the others draw what this pod's do: a gang has its pods' mean.
+    joules = [gpu.energy_j for gpu in heard.gpus if gpu.energy_j is not None]
+    power_w = None
+    if joules and len(joules) == len(heard.gpus):
+        power_w = math.fsum(joules) / heard.sampled_s * spec.placement.nodes if heard.sampled_s else None
+        reason = "the measured lines came within a second"
+        missing |= {} if power_w else {f"telemetry.energy_per_{of}_j": reason for of in ("sample", "token")}
     sections: dict[str, Any] = {
         "chosen": chosen,
         "context": heard.context,
@@ -250,12 +250,9 @@ def _result(spec: RunSpec, heard: Heard, missing: dict[str, str]) -> RunResult:
         "telemetry": Telemetry(
             gpus=heard.gpus,
             host=heard.host,
-            energy_per_sample_j=per_sample,
-            energy_per_token_j=_ratio(per_sample, tokens_per_sample),
+            energy_per_sample_j=_ratio(power_w, measured.samples_per_second),
+            energy_per_token_j=_ratio(power_w, measured.tokens_per_second),
         ),
-        "probes": Probes(**dict.fromkeys(Probes.model_fields)),
-        "communication": Communication(**dict.fromkeys(Communication.model_fields)),
-        "parameters": ParameterCount(total=None, trainable=None),
         "ranks": (),
     }
     missing |= dict.fromkeys(unexplained_nulls(sections, missing), of_run)
@@ -265,7 +262,6 @@ def _result(spec: RunSpec, heard: Heard, missing: dict[str, str]) -> RunResult:
         error=error,
         started_at=datetime.fromtimestamp(heard.started, UTC),
         finished_at=datetime.fromtimestamp(heard.ended, UTC),
-        cost=Cost(**dict.fromkeys(fields_of(Cost))),
         missing=missing,
         **sections,
     )
@@ -360,38 +356,33 @@ def _performance(speed: Speed, samples: int, heard: Heard) -> Performance:
         )
         left_s -= window_s
     losses = [loss for loss in speed.losses if loss is not None]
-    nothing: dict[str, Any] = dict.fromkeys(fields_of(Performance))
-    read = {
-        "clock": Clock.WALL,
-        "samples_per_second": num_steps * samples / wall_s,
-        "tokens_per_second": speed.tokens_per_second,
-        "measured_steps": num_steps,
-        "measured_wall_s": wall_s,
-        "step_time": step_time(speed.seconds),
-        "windows": tuple(windows),
-        "step_times_s": tuple(round(each, 6) for each in speed.seconds) if set(speed.steps) == {1} else (),
-        "mean_loss": statistics.fmean(losses) if losses and len(losses) == len(speed.losses) else None,
-        "first_loss": speed.losses[0] if speed.losses else None,
-        "last_loss": speed.losses[-1] if speed.losses else None,
-    }
-    return Performance(**nothing | read)
+    return Performance(
+        samples_per_second=num_steps * samples / wall_s,
+        tokens_per_second=speed.tokens_per_second,
+        measured_steps=num_steps,
+        measured_wall_s=wall_s,
+        step_time=step_time(speed.seconds),
+        windows=tuple(windows),
+        step_times_s=tuple(round(each, 6) for each in speed.seconds) if set(speed.steps) == {1} else (),
+        mean_loss=statistics.fmean(losses) if losses and len(losses) == len(speed.losses) else None,
+        first_loss=speed.losses[0] if speed.losses else None,
+        last_loss=speed.losses[-1] if speed.losses else None,
+    )
 
 
 def _startup(speed: Speed | None, started: float, wall_s: float) -> Startup:
-    nothing: dict[str, float | None] = dict.fromkeys(Startup.model_fields)
-    known = {"turns_s": 0.0, "total_s": wall_s}
-    if speed:
-        known |= {
-            "launch_s": max(0.0, speed.first_at - started),
-            "warmup_s": max(0.0, speed.warm_at - speed.first_at),
-            "measure_s": max(0.0, speed.last_at - speed.warm_at),
-        }
-    return Startup(**nothing | known)
+    if speed is None:
+        return Startup(total_s=wall_s)
+    return Startup(
+        launch_s=max(0.0, speed.first_at - started),
+        warmup_s=max(0.0, speed.warm_at - speed.first_at),
+        measure_s=max(0.0, speed.last_at - speed.warm_at),
+        total_s=wall_s,
+    )
 
 
 def _memory(spec: RunSpec, heard: Heard) -> Memory:
-    nothing: dict[str, Any] = dict.fromkeys(Memory.model_fields)
     if not heard.memory_bytes:
-        return Memory(**nothing)
-    kind = "gpu_used" if spec.work.device is Device.CUDA else "process_rss"
-    return Memory(**nothing | {"kind": kind, "peak_during_training": heard.memory_bytes / 1e9})
+        return Memory()
+    kind: Any = "gpu_used" if spec.work.device is Device.CUDA else "process_rss"
+    return Memory(kind=kind, peak_during_training=heard.memory_bytes / 1e9)

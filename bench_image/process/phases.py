@@ -36,11 +36,6 @@ from bench_image.training.train_step import TrainStep
 LOG_EVERY_S = 3.0
 
 
-# Until the process ends: the destructor of a gloo group, which DDP's reducer holds, may wait for ever for a peer that
-# has ended.
-_KEPT: list[object] = []
-
-
 def run(spec: RunSpec, journal: Journal) -> RunError | None:
     """Runs all phases. Returns the error of an invalid loss, with which the run is complete all the same."""
     journal.enter(Phase.BUILD)
@@ -74,7 +69,6 @@ def run(spec: RunSpec, journal: Journal) -> RunError | None:
         watch.close()
     step.close()
     group.close()
-    _KEPT.append((built, step, group))
     return error
 
 
@@ -100,10 +94,14 @@ def _watch(spec: RunSpec, journal: Journal, group: ProcessGroup) -> RankWatch | 
 
 
 def _end_with(journal: Journal, hang: Hang) -> None:
-    """Ends this process, whose main thread waits for ever; torchrun ends the others of its pod."""
-    error = RunError(kind=HANG, message=hang.message[:4000], phase=journal.report.phase, rank=hang.rank)
-    journal.write(Status.ERROR, error)
-    os._exit(1)
+    """Ends this process, whose main thread waits for ever; torchrun ends the others of its pod.
+
+    Where another rank has ended already, the main thread learns of it and reports, too: this report is the last one.
+    """
+    with journal.lock:
+        error = RunError(kind=HANG, message=hang.message[:4000], phase=journal.report.phase, rank=hang.rank)
+        journal.write(Status.ERROR, error)
+        os._exit(1)
 
 
 def _start_telemetry(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import ConfigDict, Field, ValidationError
 
@@ -52,27 +53,27 @@ class RankReport(Frozen):
     model_config = ConfigDict(frozen=False)  # the rank fills it in
 
     rank: int
-    status: Status | None
-    error: RunError | None
+    status: Status | None = None
+    error: RunError | None = None
     phase: Phase
     written_at: float = Field(description="epoch seconds")
     startup: dict[str, float] = Field(description="fields of Startup that are known")
-    windows: tuple[WindowRecord, ...]
-    own_step_time_median_s: float | None
-    own_mean_loss: float | None
-    own_steps_s: tuple[float, ...]
-    step_waits_s: tuple[float, ...]
-    chosen: Chosen | None
-    context: Context | None
-    gpu_uuid: str | None
-    parameters: ParameterCount | None
-    probes: Probes | None
-    communication: Communication | None
-    links: Links | None
-    memory: Memory | None
-    gpus: tuple[GpuTelemetry, ...]
-    host: HostTelemetry | None
-    missing: dict[str, str]
+    windows: tuple[WindowRecord, ...] = ()
+    own_step_time_median_s: float | None = None
+    own_mean_loss: float | None = None
+    own_steps_s: tuple[float, ...] = ()
+    step_waits_s: tuple[float, ...] = ()
+    chosen: Chosen | None = None
+    context: Context | None = None
+    gpu_uuid: str | None = None
+    parameters: ParameterCount | None = None
+    probes: Probes | None = None
+    communication: Communication | None = None
+    links: Links | None = None
+    memory: Memory | None = None
+    gpus: tuple[GpuTelemetry, ...] = ()
+    host: HostTelemetry | None = None
+    missing: dict[str, str] = Field({})
 
 
 def rank_path(folder: Path, rank: int) -> Path:
@@ -109,12 +110,11 @@ class Journal:
     def __init__(self, folder: Path, now: float) -> None:
         self.folder, self.local_rank = folder, int(os.environ["LOCAL_RANK"])
         self.started = float(os.environ.get(STARTED_ENV, now))
-        known: dict[str, Any] = {
-            "rank": os.environ["RANK"], "phase": Phase.LAUNCH, "written_at": now, "startup": {"turns_s": 0.0},
-            "windows": (), "gpu_uuid": os.environ.get(GPU_UUID_ENV), "gpus": (), "missing": {},
-            "own_steps_s": (), "step_waits_s": (),
-        }  # fmt: skip
-        self.report = RankReport(**dict.fromkeys(RankReport.model_fields) | known)
+        self.report = RankReport(
+            rank=int(os.environ["RANK"]), phase=Phase.LAUNCH, written_at=now, startup={"turns_s": 0.0},
+            gpu_uuid=os.environ.get(GPU_UUID_ENV),
+        )  # fmt: skip
+        self.lock = threading.RLock()  # the watch of the ranks may end the run while the main thread writes
         self.timings: list[Timing] = []
         self.unwatched = ""  # why no rank would be named that hangs
         self.cuda_graph_peak_bytes = 0  # while the step was captured; torch does not count it when replayed
@@ -136,24 +136,25 @@ class Journal:
 
     def write(self, status: Status | None, error: RunError | None) -> None:
         """Writes the report. `status` None: the rank still runs."""
-        report = self.report
-        own = [seconds for timing in self.timings for seconds in timing.own_step_times_s]
-        losses = [loss for timing in self.timings for loss in timing.own_losses]
-        finite = all(loss is not None for timing in self.timings for loss in timing.losses)
-        report.status, report.error, report.written_at = status, error, time.time()
-        report.own_step_time_median_s = statistics.median(own) if own else None
-        report.own_mean_loss = statistics.fmean(losses) if losses and finite else None
-        report.windows = tuple(
-            WindowRecord(
-                started_s=timing.started_at - self.started,
-                wall_s=timing.wall_s,
-                loader_wait_s=timing.loader_wait_s,
-                step_times_s=timing.step_times_s,
-                losses=timing.losses,
+        with self.lock:
+            report = self.report
+            own = [seconds for timing in self.timings for seconds in timing.own_step_times_s]
+            losses = [loss for timing in self.timings for loss in timing.own_losses]
+            finite = all(loss is not None for timing in self.timings for loss in timing.losses)
+            report.status, report.error, report.written_at = status, error, time.time()
+            report.own_step_time_median_s = statistics.median(own) if own else None
+            report.own_mean_loss = statistics.fmean(losses) if losses and finite else None
+            report.windows = tuple(
+                WindowRecord(
+                    started_s=timing.started_at - self.started,
+                    wall_s=timing.wall_s,
+                    loader_wait_s=timing.loader_wait_s,
+                    step_times_s=timing.step_times_s,
+                    losses=timing.losses,
+                )
+                for timing in self.timings
             )
-            for timing in self.timings
-        )
-        write_atomic(rank_path(self.folder, report.rank), report.model_dump_json())
+            write_atomic(rank_path(self.folder, report.rank), report.model_dump_json())
 
     def add_missing(self, section: str, reasons: dict[str, str]) -> None:
         """Adds reasons of null fields, whose paths are relative to `section` of the result."""

@@ -13,8 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from bench_image.contract.parse import implausible_reason
-from bench_image.contract.result_sections import GpuTelemetry
-from bench_image.contract.shared_gpus import OTHERS_MEMORY_GB
+from bench_image.contract.result_sections import OTHERS_MEMORY_GB, GpuTelemetry
 from bench_image.contract.work import Device
 from bench_image.telemetry import nvml as nvml_api
 

@@ -23,7 +23,7 @@ def read_peak_memory(device: torch.device, cuda_graph_peak_bytes: int = 0) -> tu
     `cuda_graph_peak_bytes`: the peak while a CUDA graph was captured, which torch does not count when it is replayed.
     """
     if device.type != "cuda":
-        rss = Memory(kind="process_rss", peak_during_training=_peak_rss_bytes() / 1e9, **dict.fromkeys(ONLY_OF_GPUS))
+        rss = Memory(kind="process_rss", peak_during_training=_peak_rss_bytes() / 1e9)
         return rss, dict.fromkeys(ONLY_OF_GPUS, "no GPU allocator on the CPU")
     allocated = max(torch.cuda.max_memory_allocated(device), cuda_graph_peak_bytes)
     stats = torch.cuda.memory_stats(device)

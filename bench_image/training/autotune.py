@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from bench_image.contract.candidates import Candidate, candidates, predicted
-from bench_image.contract.memory_estimate import USABLE_SHARE, memory_need_bytes
+from bench_image.contract.memory_estimate import USABLE_SHARE, Candidate, candidates, memory_need_bytes, predicted
 from bench_image.contract.preset_switches import STEPS_BEFORE_CAPTURE
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import AUTO

@@ -14,11 +14,10 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from bench_image.contract.consistency import unexplained_nulls
 from bench_image.contract.flops import tokens_per_sample
-from bench_image.contract.frozen import fields_of
 from bench_image.contract.gpu_specs import data_sheet
 from bench_image.contract.links import Collective, LinkFigure, Links
-from bench_image.contract.missing_reasons import unexplained_nulls
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import (
     SECTIONS,
@@ -35,7 +34,6 @@ from bench_image.contract.result_sections import (
     Clock,
     Communication,
     Context,
-    Cost,
     Gpu,
     GpuTelemetry,
     HostTelemetry,
@@ -91,7 +89,7 @@ def make_probes(gpu_name: str, rates: Mapping[str, float | None]) -> Probes:
     known = {name: rate / of_h200[name] * promised[name] for name, rate in HEALTHY_H200.items() if name in promised}
     known |= {name: rate for name, rate in rates.items() if rate is not None}
     shares = {share_field(name): 100 * rate / promised[name] for name, rate in known.items() if name in promised}
-    return Probes(**dict.fromkeys(Probes.model_fields) | known | shares)
+    return Probes(**known | shares)
 
 
 def make_result(
@@ -207,8 +205,8 @@ def make_cpu_result(
         "context": _context(spec, driver=None, cuda=None, libraries=LIBRARIES, gpus=()),
         "performance": _performance(resolve_spec(spec, chosen), samples_per_s, windows, step_cv_pct, mfu_pct=None),
         "memory": _memory("process_rss", memory_gb, None),
-        "telemetry": Telemetry(gpus=(), host=host, energy_per_sample_j=None, energy_per_token_j=None),
-        "probes": Probes(**dict.fromkeys(Probes.model_fields)),
+        "telemetry": Telemetry(host=host),
+        "probes": Probes(),
         "communication": _communication(spec, None),
     }
     return _result(spec, fields | sections, [None] * spec.placement.gpus_per_node, total_s)
@@ -301,12 +299,10 @@ def _result(spec: RunSpec, fields: dict[str, Any], uuids: Sequence[str | None], 
     everything: dict[str, Any] = {
         "spec": spec,
         "status": Status.OK,
-        "error": None,
         "started_at": started_at,
         "finished_at": started_at + timedelta(seconds=total_s),
         "startup": startup,
         "parameters": ParameterCount(total=7_261_655_040, trainable=13_631_488),
-        "cost": Cost(**dict.fromkeys(fields_of(Cost))),
         "ranks": tuple(
             RankSummary(
                 rank=rank,

@@ -8,7 +8,7 @@ somebody_elses, which the reader may not see: on day 3 node-9 is slow, with gpt2
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -53,7 +53,7 @@ def every_read(pages: Pages, filters: Filters) -> Iterator[Any]:
     yield pages.read(costs, filters)
     yield pages.read(runs_page, filters)
     yield from (node_of(pages, f"node-{i}", filters) for i in (1, 2, 3, 9, 10))
-    yield "".join(pages.pieces(runs_csv, filters))
+    yield "".join(pieces(pages, runs_csv, filters))
 
 
 def overview_of(pages: Pages, filters: Filters, day: date, now: datetime | None = None) -> Overview:
@@ -64,3 +64,9 @@ def overview_of(pages: Pages, filters: Filters, day: date, now: datetime | None 
 
 def node_of(pages: Pages, name: str, filters: Filters) -> NodePage | None:
     return pages.read(node_page, filters, name, datetime.now(UTC), FRESH)
+
+
+def pieces(pages: Pages, read: Callable[..., Iterator[str]], filters: Filters, *args: Any) -> Iterator[str]:
+    """A read that gives its text in pieces."""
+    with pages.reading(filters) as here:
+        yield from read(*here, *args)

@@ -18,8 +18,8 @@ from trainbench.alerting.notice_text import Message
 from trainbench.alerting.outbox import Outbox, send_due
 from trainbench.core.verdicts import Why
 from trainbench.history.history import open_history
-from trainbench.pages.banners import banners
-from trainbench.pages.banners.banners import BannerCache
+from trainbench.pages.web import banners
+from trainbench.pages.web.banners import BannerCache
 from trainbench.settings.channels import Mail
 
 DAG = "node_consistency"
@@ -89,7 +89,7 @@ def test_a_slow_node_from_its_night_to_recovery(client: Any, history: Any) -> No
 
     assert banner["category"] == "error"
     assert banner["text"] == (
-        "**node-2** is slow: samples/s −10.0 % against its peers, since 01 Nov 03:00 UTC. "
+        "**node-2 is slow: samples/s −10.0 % against its peers**, since 01 Nov 03:00 UTC. "
         "node-2 is hot: its fans stand still. "
         f"[Notice](plugin/trainbench/trainbench/notices/{number}) · "
         "[Report](dags/node_consistency/runs/scheduled__1/plugin/trainbench-run)"

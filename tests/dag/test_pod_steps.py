@@ -826,7 +826,7 @@ def test_what_each_surface_says_of_a_pod_whose_node_fell_silent(pods: Pods) -> N
     from airflow.sdk.exceptions import AirflowFailException
 
     from trainbench.cluster.collect_pods import collect_pods
-    from trainbench.cluster.housekeeping import Action, Liveness, Rules, pod_verdict
+    from trainbench.cluster.housekeeping import Action, Liveness, pod_verdict
     from trainbench.cluster.pod_deletions import release
     from trainbench.cluster.running_pods import cluster_pods
 
@@ -855,7 +855,7 @@ def test_what_each_surface_says_of_a_pod_whose_node_fell_silent(pods: Pods) -> N
     (live,) = cluster_pods(pods.api, {}, now)  # type: ignore[arg-type]
     assert (live.node, live.state) == ("gpu-7", "Terminating")
     (pod,) = pods.api.pods({})
-    assert pod_verdict(pod, lambda _: Liveness.ENDED, Rules(), now + timedelta(hours=1)) == (
+    assert pod_verdict(pod, lambda _: Liveness.ENDED, now + timedelta(hours=1)) == (
         Action.REPORT, "should be gone since 1 h 01 min: its node does not answer, look at that node"
     )  # fmt: skip
     (hand,) = collect_pods(pods.api, PodSettings(), pods.store, None, now)  # type: ignore[arg-type]

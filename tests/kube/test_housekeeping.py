@@ -16,14 +16,13 @@ from tests.kube.clusters import airflows_kubeconfig
 from tests.kube.e2e import INSTANCE
 from tests.kube.real_cluster import e2e_settings
 from tests.kube.shell_pods import SMALL
-from trainbench.cluster import pod_deletions
-from trainbench.cluster.housekeeping import Liveness, Rules, names_by_outcome, sweep_pods
+from trainbench.cluster import housekeeping, pod_deletions
+from trainbench.cluster.housekeeping import Liveness, names_by_outcome, sweep_pods
 from trainbench.cluster.kubernetes_api import Cluster, open_cluster
 from trainbench.pods.manifests import Owner, installation_labels, manifests
 from trainbench.results.artefacts import open_store
 from trainbench.settings.environment import Housekeeping, Settings
 
-AT_ONCE = Rules(min_age_s=0.0, keep_ended_s=0.0)
 OVER, LIVE = Owner(dag_id="node_consistency", dag_run_id="over"), Owner(dag_id="node_consistency", dag_run_id="live")
 RUNS = {OVER: Liveness.ENDED, LIVE: Liveness.LIVE}
 
@@ -40,6 +39,8 @@ def settings(tmp_path: Path) -> Settings:
 @pytest.fixture
 def api(cluster: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     monkeypatch.setattr(pod_deletions, "RESTART_S", 1.0)
+    monkeypatch.setattr(housekeeping, "MIN_AGE_S", 0.0)
+    monkeypatch.setattr(housekeeping, "KEEP_ENDED_S", 0.0)
     return open_cluster(settings, str(airflows_kubeconfig(cluster)))
 
 
@@ -64,10 +65,10 @@ def make(cluster: Any, api: Cluster, settings: Settings) -> Callable[..., str]:
     return make
 
 
-def sweep(api: Cluster, settings: Settings, mode: Housekeeping, rules: Rules = AT_ONCE) -> dict[str, Any]:
+def sweep(api: Cluster, settings: Settings, mode: Housekeeping) -> dict[str, Any]:
     store = open_store(settings.store)
     labels = installation_labels(settings)
-    return names_by_outcome(sweep_pods(api, labels, liveness, rules, mode, store, datetime.now(UTC)))
+    return names_by_outcome(sweep_pods(api, labels, liveness, mode, store, datetime.now(UTC)))
 
 
 def names(cluster: Any) -> set[str]:
@@ -99,7 +100,6 @@ def test_only_pods_of_ours_whose_run_is_over_go_and_those_that_ended_on_request(
     cluster.wait_for_pods(lambda pods: len(pods) == 6)
     after_fault("airflow-gone", "release-fails", pods=names(cluster) & {"leaked", "waits-for-ever"})
 
-    assert sweep(api, settings, Housekeeping.DELETE, Rules(min_age_s=0.0, keep_ended_s=3600.0)).get("deleted") is None
     assert sweep(api, settings, Housekeeping.DELETE)["deleted"] == ["ended"]
     cluster.wait_for_pods(lambda pods: len(pods) == 5)
     assert names(cluster) == stay

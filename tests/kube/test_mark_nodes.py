@@ -110,14 +110,14 @@ def test_a_bad_node_is_tainted_and_its_next_good_night_frees_it(fleet: Fleet) ->
     assert fleet.taints()["gpu-0"] == ["dedicated:NoSchedule", f"{KEY}:NoSchedule"]
 
 
-def test_a_label_only_and_a_taint_that_only_prefers_other_nodes(fleet: Fleet) -> None:
+def test_a_label_alone_and_then_a_taint(fleet: Fleet) -> None:
     fleet.night(verdict("gpu-0"), KEEP_AWAY="label")
     assert fleet.api.read_node("gpu-0").metadata.labels[KEY] == "night-1"
     assert fleet.taints()["gpu-0"] == ["dedicated:NoSchedule"]
 
-    fleet.night(verdict("gpu-0"), number=2, KEEP_AWAY_EFFECT="PreferNoSchedule")
+    fleet.night(verdict("gpu-0"), number=2)
     assert KEY not in fleet.api.read_node("gpu-0").metadata.labels
-    assert fleet.taints()["gpu-0"] == ["dedicated:NoSchedule", f"{KEY}:PreferNoSchedule"]
+    assert fleet.taints()["gpu-0"] == ["dedicated:NoSchedule", f"{KEY}:NoSchedule"]
 
 
 def test_the_same_task_again_changes_nothing_and_reports_the_same(fleet: Fleet) -> None:

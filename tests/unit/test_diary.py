@@ -23,7 +23,7 @@ from trainbench.comparison.noise_floor import floors
 from trainbench.core.formats import listing
 from trainbench.core.verdicts import Confirmation
 from trainbench.judging.levels import KnownLevel, made_levels
-from trainbench.pages.banners.banners import text as banner
+from trainbench.pages.web.banners import text as banner
 from trainbench.reporting.report import benchmark_report
 from trainbench.reporting.verdict_text import verdict
 
@@ -385,7 +385,7 @@ def test_every_surface_shows_the_figure_that_decided(tmp_path: Path, names: Sequ
     night = nights.night({"node-2": 0.93})
     (notice,), card = nights.history.open_notices(), nights.fleet()["node-2"]
     figure = expected.split(" against")[0]
-    assert f"is slow: samples/s {expected}," in banner(notice, "")
+    assert f"is slow: samples/s {expected}**," in banner(notice, "")
     assert f"node-2 is slow: samples/s {expected} (" in night.told[0].text.splitlines()[0]
     for said in (card.reason, verdict(night.campaign).split("(")[1], notice.finding.measured):
         assert said.startswith(f"samples/s {figure}")

@@ -18,10 +18,9 @@ from trainbench.cli.app import exit_code
 from trainbench.cli.base import ExitCode
 from trainbench.core.verdicts import Level
 from trainbench.history.history import History
-from trainbench.pages.banners.banners import open_banners
+from trainbench.pages.web.banners import open_banners
 from trainbench.reporting import verdict_text
-from trainbench.reporting.html import report_html
-from trainbench.reporting.report import benchmark_report
+from trainbench.reporting.report import benchmark_report, report_html
 from trainbench.reporting.terminal import verdict_table
 from trainbench.results.campaign import Campaign
 from trainbench.settings.channels import Mail

@@ -24,7 +24,7 @@ from bench_image.contract.result_lines import ResultLinesError, ResultReader, re
 from bench_image.process.exit_codes import RANK_EXITS_FILE, read_exit_codes
 from tests.builders.nights import night
 from tests.builders.results import make_result
-from tests.builders.three_nights import node_of, overview_of
+from tests.builders.three_nights import node_of, overview_of, pieces
 from tests.unit.exchange.test_foreign_files import BENCH_FILE
 from trainbench.exchange.export import ExportError, imported_result
 from trainbench.exchange.result_files import ForeignFileError, parse_file
@@ -277,7 +277,7 @@ def _history(folder: Path) -> Reader:
         read.read(strategies, Filters())
         read.read(costs, Filters())
         read.read(runs_page, Filters())
-        list(read.pieces(runs_csv, Filters()))
+        list(pieces(read, runs_csv, Filters()))
         History(read.engine).baselines()
 
     return Reader(whole.read_bytes(), _file(folder / "damaged.sqlite", pages), (HistoryError,))

@@ -16,7 +16,7 @@ from trainbench.core.formats import listing, one_line, sentence
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Why
 from trainbench.history.notices import Notice
-from trainbench.reporting.html import environment
+from trainbench.reporting.document import environment
 
 MAX_NAMED = 20  # entries in one message; the others are only counted
 
@@ -46,13 +46,13 @@ def message(notices: Sequence[Notice], event: Event, base_url: str | None) -> Me
     """The message of `notices`: at least one, all of one DAG and one event. `base_url`: Airflow's own address; None:
     the message has no links.
     """
-    first, entries = notices[0], _entries(notices)
-    left_off = max(0, len(entries) - MAX_NAMED)
-    subject = one_line(f"[trainbench] {_subject(entries, event)} ({first.dag_id})", most=180)
-    named = [(_lines(entry, event), _links(entry[0], base_url)) for entry in entries[:MAX_NAMED]]
+    first, told_of = notices[0], entries(notices)
+    left_off = max(0, len(told_of) - MAX_NAMED)
+    subject = one_line(f"[trainbench] {_subject(told_of, event)} ({first.dag_id})", most=180)
+    named = [(_lines(entry, event), _links(entry[0], base_url)) for entry in told_of[:MAX_NAMED]]
     more = f"and {left_off} more: see the Benchmarks page" if left_off else None
     page = absolute_url(base_url, benchmarks_page(prefix_of(base_url)))
-    told = [_payload(entry, event) | {"links": links} for entry, (_, links) in zip(entries, named, strict=False)]
+    told = [_payload(entry, event) | {"links": links} for entry, (_, links) in zip(told_of, named, strict=False)]
     html = environment().get_template("notice.html.j2")
     return Message(
         subject=subject,
@@ -93,7 +93,7 @@ def _safe_in_slack(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _entries(notices: Sequence[Notice]) -> list[Entry]:
+def entries(notices: Sequence[Notice]) -> list[Entry]:
     """Notices of one finding on several nodes are one entry, and so is a change of the fleet."""
 
     def key(place: int, notice: Notice) -> Hashable:
@@ -130,16 +130,16 @@ def _names(entry: Entry) -> str:
     return listing([notice.name for notice in entry], most=5)
 
 
-def _subject(entries: Sequence[Entry], event: Event) -> str:
+def _subject(told_of: Sequence[Entry], event: Event) -> str:
     """ "node-3 is slow: samples/s -9.7 % ...", "3 to look at: ...", "node-3: well again"."""
-    notices = [notice for entry in entries for notice in entry]
+    notices = [notice for entry in told_of for notice in entry]
     if event is Event.CLOSED:
         ends = grouped((notice.ended, notice.name) for notice in notices)
         return "; ".join(f"{listing(names, most=3)}: {ended}" for ended, names in ends.items())
     turned = "now red: " if event is Event.WORSENED else ""
-    if len(entries) == 1:
-        return turned + _what(entries[0])
-    return f"{turned}{len(notices)} to look at: {listing(map(_what, entries), most=3)}"
+    if len(told_of) == 1:
+        return turned + _what(told_of[0])
+    return f"{turned}{len(notices)} to look at: {listing(map(_what, told_of), most=3)}"
 
 
 def _lines(entry: Entry, event: Event) -> tuple[str, ...]:

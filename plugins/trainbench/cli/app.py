@@ -137,7 +137,7 @@ def plan(
     if gpu and device is Device.CPU:
         raise UserError(f"--gpu '{gpu}' is planned on --device cuda, not {device}: leave one of the two options out")
     assumed = planned.assumed_gpus(gpu, gpus) if gpu else None
-    if gpu and assumed and (choice := reading(gpu, assumed.product)):
+    if gpu and assumed and (choice := reading(gpu, assumed.gpu_product or gpu)):
         base.show(choice, stderr=True)
     campaign = read_campaign_file(campaign_file) if campaign_file else None
     chosen = suite or (campaign.suite if campaign else Suite.NODE_CONSISTENCY)

@@ -112,11 +112,8 @@ class _Once:
         super().__init__(*args, params=[*(params or []), _json_option()], **more)  # type: ignore[call-arg]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        names, within = list[str](), ctx
-        while within.parent:
-            names, within = [within.info_name, *names], within.parent
         if output := CURRENT.get():
-            output.command = " ".join(names)
+            output.command = ctx.command_path.partition(" ")[2]
         command: Any = self
         _, _, given = command.make_parser(ctx).parse_args(args=list(args))
         for option in given:

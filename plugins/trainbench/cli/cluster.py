@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -17,14 +18,14 @@ import typer
 
 from trainbench.cli import base
 from trainbench.cli.base import Context, ExitCode, Kubeconfig, StoreUrl, Who
+from trainbench.core.formats import count
 from trainbench.core.user_error import UserError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from trainbench.cluster.kubernetes_api import Cluster
     from trainbench.cluster.node_marks import NodeOutcome
     from trainbench.cluster.running_pods import LivePod
+    from trainbench.core.tables import Table
     from trainbench.settings.environment import Settings
 
 
@@ -95,7 +96,7 @@ def housekeeping(
 ) -> ExitCode:
     """List leaked pods and expired artefacts of trainbench. Deletes nothing without --delete."""
     from trainbench.cluster import housekeeping as sweeping
-    from trainbench.cluster.housekeeping import Liveness, Rules
+    from trainbench.cluster.housekeeping import Liveness
     from trainbench.pods.manifests import installation_labels
     from trainbench.settings.environment import Housekeeping, Launcher
 
@@ -106,9 +107,10 @@ def housekeeping(
     def pods() -> Sequence[sweeping.Swept]:
         with _cluster(settings, kubeconfig, context) as cluster:
             # Only a task may read Airflow's DAG runs.
-            is_alive, rules = lambda _: Liveness.NOT_KNOWN, Rules(trust_age=force)
             labels, store = installation_labels(settings), base.open_store(store_url)
-            return sweeping.sweep_pods(cluster, labels, is_alive, rules, mode, store, now)
+            return sweeping.sweep_pods(
+                cluster, labels, lambda _: Liveness.NOT_KNOWN, mode, store, now, trusts_age=force
+            )
 
     parts: dict[str, Callable[[], Sequence[sweeping.Swept]]] = {
         "pods": pods,
@@ -128,8 +130,7 @@ def housekeeping(
     if not base.print_json({**swept, "problems": problems}):
         for noun, items in zip(("pod", "folder"), swept.values(), strict=True):
             if items is not None:
-                content = sweeping.table(items)
-                base.show(*([content] if content.rows else []), sweeping.summary(items, noun))
+                base.show(sweeping.table(items), sweeping.summary(items, noun))
     is_left = any(sweeping.faults(items or ()) for items in swept.values())
     return ExitCode.USAGE if problems or is_left else ExitCode.OK
 
@@ -197,15 +198,17 @@ def watch(
         if problem:
             base.print_error(problem)
         if not base.print_json({"pods": pods, "problem": problem}):
-            base.console().print(_shown(pods, None))
+            base.show(_shown(pods, None))
         return ExitCode.USAGE if problem and not pods else ExitCode.OK
     # Update until Ctrl-C. An unreachable cluster is reported and queried again.
     from rich.live import Live
 
+    from trainbench.reporting.terminal import titled
+
     try:
         with Live(console=base.console(), auto_refresh=False, screen=False) as shown:
             while True:
-                shown.update(_shown(*_look(settings, kubeconfig, context)), refresh=True)
+                shown.update(titled(_shown(*_look(settings, kubeconfig, context))), refresh=True)
                 time.sleep(interval_s)
     except KeyboardInterrupt:
         return ExitCode.OK
@@ -228,19 +231,13 @@ def _look(settings: Settings, kubeconfig: str | None, context: str | None) -> tu
         return local, f"{error}; TRAINBENCH_LAUNCHER=local looks at this machine only"
 
 
-def _shown(pods: tuple[LivePod, ...], problem: str | None) -> RenderableType:
-    from rich.console import Group
-
+def _shown(pods: tuple[LivePod, ...], problem: str | None) -> Table:
     from trainbench.cluster.running_pods import running_pods_table
-    from trainbench.core.formats import count
-    from trainbench.reporting.terminal import plain, rich_table
 
     running = sum(pod.state == "Running" for pod in pods)
     head = f"{count(len(pods), 'pod')} of ours, {running} running" if pods else "No pod of ours runs."
-    parts: list[RenderableType] = [plain(f"{head} ({datetime.now():%H:%M:%S})", style="bold")]
-    parts += [rich_table(running_pods_table(pods))] if pods else []
-    parts += [plain(problem, style="yellow")] if problem else []
-    return Group(*parts)
+    notes = (problem,) if problem else ()
+    return replace(running_pods_table(pods), title=f"{head} ({datetime.now():%H:%M:%S})", notes=notes)
 
 
 nodes_app = base.App(PANEL, help="Nodes that trainbench marked because they are red, so that other work keeps away.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,19 +17,6 @@ if TYPE_CHECKING:
 app = base.App("Results")
 
 
-class _PricesInARow(base.OnceCommand):
-    """Accept `--cost 3.00 5.50 8.00`, as the encoder-decoder's own tool does, besides one --cost for each price."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        each: list[str] = []
-        is_price = False
-        for position, argument in enumerate(args):
-            follows_price = is_price and position > 0 and args[position - 1] != "--cost"
-            is_price = argument == "--cost" or (is_price and _is_number(argument))
-            each += ["--cost", argument] if follows_price and is_price and argument != "--cost" else [argument]
-        return super().parse_args(ctx, each)
-
-
 def _is_number(text: str) -> bool:
     try:
         float(text)
@@ -38,7 +25,7 @@ def _is_number(text: str) -> bool:
     return not Path(text).exists()
 
 
-@app.command(cls=_PricesInARow)
+@app.command()
 def compare(
     sources: Annotated[
         list[str],
@@ -51,7 +38,6 @@ def compare(
         list[float] | None,
         typer.Option(help="USD per GPU-hour of each row, in order: --cost 3.00 5.50. Default: the price table."),
     ] = None,
-    baseline: Annotated[int | None, typer.Option(help="The row to compare with. Default: the first.")] = None,
     html: Annotated[
         Path | None, typer.Option(help="Also write the comparison as an HTML page.", metavar="FILE")
     ] = None,
@@ -62,10 +48,14 @@ def compare(
     from trainbench.exchange.result_files import find_result_files, read_result_files
     from trainbench.prices.price_tables import load_prices
 
-    files = find_result_files(sources, base.open_store(store_url))
+    # Behind the first price others may stand, as the encoder-decoder's own tool takes them: --cost 3.00 5.50 8.00
+    prices = [source for source in sources if cost and _is_number(source)]
+    named = [source for source in sources if source not in prices]
+    files = find_result_files(named, base.open_store(store_url))
     with base.progress("files read") as on_progress:
         gathered = read_result_files(files, on_progress)
-    jobs = comparing.compare(gathered.rows, load_prices(base.read_settings().prices), cost or (), baseline)
+    costs = [*(cost or ()), *map(float, prices)]
+    jobs = comparing.compare(gathered.rows, load_prices(base.read_settings().prices), costs)
     if html:
         base.write_file(html, comparing.comparison_html(jobs, gathered, html.absolute().parent))
     base.print_broken(gathered.broken)

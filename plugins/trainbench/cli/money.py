@@ -267,7 +267,7 @@ def estimate(
     for one in estimates:
         memory = [one.memory.sentence] if one.memory else []
         lines += [*([f"{one.job}:"] if len(estimates) > 1 else []), *memory, *one.assumptions, headline(one)]
-    base.answer({"currency": "USD", "estimates": estimates}, table if table.rows else table.title, *lines)
+    base.answer({"currency": "USD", "estimates": estimates}, table, *lines)
     missing = dict.fromkeys(line for one in estimates for line in one.missing)
     for line in missing:
         base.print_error(line)

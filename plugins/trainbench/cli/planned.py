@@ -26,8 +26,8 @@ from trainbench.params.refusals import ParamsError
 
 if TYPE_CHECKING:
     from bench_image.contract.spec import RunSpec
-    from trainbench.cluster.local_nodes import LocalGpus
     from trainbench.cost.plan_estimate import PlanEstimate, RunKind
+    from trainbench.planning.nodes import GpuNode
     from trainbench.planning.plan import Plan
     from trainbench.settings.campaign_file import CampaignFile
     from trainbench.settings.environment import Settings
@@ -47,7 +47,7 @@ def make_plan(
     device: Device | None,
     set_: Sequence[str] | None,
     campaign_id: str,
-    gpus: LocalGpus | None = None,
+    gpus: GpuNode | None = None,
     job: Mapping[str, Any] | None = None,
     short: Mapping[str, Any] | None = None,
     *,
@@ -82,10 +82,12 @@ def make_plan(
     is_scaling = planner.kind is CampaignKind.STRATEGIES
     if is_scaling and not is_cuda:
         values = {"gpus_per_node": 2} | values  # 1 and 2 processes
-    elif is_scaling and seen:  # 1, 2, 4 ... and all of this machine's GPUs, or of all nodes
-        most = seen.count * max(1, len(values.get("nodes") or ()))
+    elif (
+        is_scaling and seen and (num_gpus := seen.num_gpus)
+    ):  # 1, 2, 4 ... and all of this machine's GPUs, or of all nodes
+        most = num_gpus * max(1, len(values.get("nodes") or ()))
         sizes = {1, 2, most, *(2**power for power in range(1, 7) if 2**power <= most)}
-        values = {"world_sizes": sorted(sizes), "gpus_per_node": seen.count} | values
+        values = {"world_sizes": sorted(sizes), "gpus_per_node": num_gpus} | values
     params = with_configuration(planner.params(values, locally=not is_cuda))
     fleet = local_fleet(settings, params, seen)
     if is_scaling and not (params.nodes and not starts_here):
@@ -99,19 +101,20 @@ def make_plan(
     return planner.make(params, fleet, campaign_id)
 
 
-def assumed_gpus(name: str, num_gpus: int | None) -> LocalGpus:
-    """The GPUs of a machine that is only planned for; as many as here, or one, where no number is given. Raises
+def assumed_gpus(name: str, num_gpus: int | None) -> GpuNode:
+    """A machine that is only planned for; with as many GPUs as here, or one, where no number is given. Raises
     QuantityError.
     """
-    from trainbench.cluster.local_nodes import LocalGpus, visible_gpus
+    from trainbench.cluster.local_nodes import machine_name, visible_gpus
     from trainbench.cost.gpu_fit import meant_gpu
     from trainbench.cost.job_estimates import gpu_memory_bytes
+    from trainbench.planning.nodes import GpuNode
 
     if num_gpus is None:
         here = visible_gpus()
-        num_gpus = here.count if here else 1
+        num_gpus = here.num_gpus if here else 1
     meant = meant_gpu(name)
-    return LocalGpus(count=num_gpus, product=meant, memory_bytes=gpu_memory_bytes(meant))
+    return GpuNode(name=machine_name(), num_gpus=num_gpus, gpu_product=meant, gpu_memory_bytes=gpu_memory_bytes(meant))
 
 
 def changes(set_: Sequence[str] | None) -> dict[str, Any]:

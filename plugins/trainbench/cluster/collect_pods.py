@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from bench_image.contract.frozen import ContractError, Frozen
-from bench_image.contract.result_lines import ResultLinesError, ResultReader
 from bench_image.contract.spec import RunSpec
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError
+from trainbench.cluster.pod_deletions import collect
 from trainbench.core.tables import Table, Tone, text_columns, text_row
 from trainbench.pods.manifests import CAMPAIGN, CONTAINER, installation_labels, label_value, owner_of
 from trainbench.pods.pod_end import pod_end
-from trainbench.pods.pod_log import LogTail
 from trainbench.pods.time_limits import has_ended
-from trainbench.results.arrivals import arrived, run_of, store_log, write_run
+from trainbench.results.arrivals import arrived, run_of, write_run
 from trainbench.results.artefacts import Store
-from trainbench.results.collect import UNUSABLE, collect
+from trainbench.results.collect import UNUSABLE
+from trainbench.results.collect import collect as collect_runs
 from trainbench.settings.environment import Settings
+
+log = logging.getLogger(__name__)
 
 
 class Outcome(StrEnum):
@@ -78,20 +81,17 @@ def _stored(
     if not has_ended(pod, CONTAINER):
         phase = (pod.get("status") or {}).get("phase")
         return Outcome.RUNNING, f"its phase is {phase}: collect again when it has ended"
-    lines = [line for line in cluster.log(pod["metadata"]["name"], CONTAINER).split("\n") if line]
-    store_log(store, pod, LogTail(lines).text)
-    try:
-        (result,) = collect([spec], [ResultReader(lines).text()], now)
-        is_unusable = result.error is not None and result.error.kind in UNUSABLE
-    except ResultLinesError as error:
-        end = pod_end(pod, CONTAINER, str(error), now=now, missing=str(error))
-        (result,) = collect([spec], [None], now, ends=[end])
-        is_unusable = True
-    if not is_unusable:
-        return Outcome.STORED, write_run(store, result, rank)
-    if arrived(store, spec, rank) is None:  # an earlier pod of this run left none
-        write_run(store, result, rank)
-    return Outcome.FAILED, result.error.message if result.error else ""
+    left = collect(cluster, store, pod, pod["metadata"]["name"], log.warning)
+    if left.arrival is None:
+        end = pod_end(pod, CONTAINER, left.missing, now=now, missing=left.missing)
+        (result,) = collect_runs([spec], [None], now, ends=[end])
+        if arrived(store, spec, rank) is None:  # an earlier pod of this run left none
+            write_run(store, result, rank)
+        return Outcome.FAILED, result.error.message if result.error else ""
+    failure = left.arrival.failure or ""
+    if failure.partition(":")[0] in UNUSABLE:
+        return Outcome.FAILED, failure
+    return Outcome.STORED, left.arrival.address
 
 
 TONES = {Outcome.STORED: Tone.GOOD, Outcome.FAILED: Tone.BAD, Outcome.LEFT_OUT: Tone.WARN, Outcome.RUNNING: Tone.PLAIN}

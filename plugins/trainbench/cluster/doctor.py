@@ -482,7 +482,7 @@ def interpreter(site: Site) -> Answer:
 
 def gpus_here(_: Site) -> Answer:
     if gpus := visible_gpus():
-        return Answer(OK, f"{gpus.count} x {gpus.product}, {gpus.memory_bytes / 1e9:.1f} GB each")
+        return Answer(OK, f"{gpus.num_gpus} x {gpus.gpu_product}, {(gpus.gpu_memory_bytes or 0) / 1e9:.1f} GB each")
     return Answer(OK, "nvidia-smi lists none: only trials on the CPU can run here")  # no warning: trials run
 
 

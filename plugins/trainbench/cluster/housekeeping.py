@@ -25,6 +25,8 @@ from trainbench.settings.environment import Housekeeping
 
 DONE, LEFT, DUE, LOOK, KEPT = "deleted", "not deleted", "to be deleted", "to be looked at", "kept"
 log = logging.getLogger(__name__)
+MIN_AGE_S = 900.0  # younger pods stay, because their run may just have begun
+KEEP_ENDED_S = 3 * 86_400.0  # an ended pod holds no GPU, and its log is useful
 STUCK_S = 600  # a pod that should be gone for so long is on a node that does not answer
 
 
@@ -54,14 +56,6 @@ DELETED = {
 OUTCOMES = {Action.RELEASE: DUE, Action.DELETE: DUE, Action.REPORT: LOOK, Action.KEEP: KEPT}
 
 
-class Rules(Frozen):
-    """The rules of leaks. `trust_age`: a pod whose run is unknown counts as leaked by its age alone."""
-
-    min_age_s: float = 900.0  # younger pods stay, because their run may just have begun
-    keep_ended_s: float = 3 * 86_400.0  # an ended pod holds no GPU, and its log is useful
-    trust_age: bool = False
-
-
 class Swept(Frozen):
     """A pod or folder that was examined. `what`: where and in which phase it is, or how large."""
 
@@ -83,20 +77,20 @@ def sweep_pods(
     cluster: Cluster,
     labels: Mapping[str, str],
     liveness: Callable[[Owner], Liveness],
-    rules: Rules,
     mode: Housekeeping,
     store: Store,
     now: datetime,
+    trusts_age: bool = False,
 ) -> tuple[Swept, ...]:
-    """Sweep the pods with all of `labels`, the oldest first. Raises ClusterError when they cannot be listed; a pod that
-    cannot be deleted is reported.
+    """Sweep the pods with all of `labels`, the oldest first. `trusts_age`: see pod_verdict. Raises ClusterError when
+    they cannot be listed; a pod that cannot be deleted is reported.
     """
     swept, due = [], {}
     for pod in sorted(cluster.pods(labels), key=lambda pod: _age_s(pod, now), reverse=True):
         name, phase = pod["metadata"]["name"], pod["status"].get("phase", "Unknown")
         if not labels or not labels.items() <= (pod["metadata"].get("labels") or {}).items():
             continue  # not ours, whatever the server listed
-        action, reason = pod_verdict(pod, liveness, rules, now)
+        action, reason = pod_verdict(pod, liveness, now, trusts_age)
         what = f"{phase} on {pod.get('spec', {}).get('nodeName') or 'no node'}"
         age = duration(_age_s(pod, now))
         swept.append(Swept(name=name, what=what, age=age, outcome=OUTCOMES[action], why=reason))
@@ -107,23 +101,25 @@ def sweep_pods(
 
 
 def pod_verdict(
-    pod: Mapping[str, Any], liveness: Callable[[Owner], Liveness], rules: Rules, now: datetime
+    pod: Mapping[str, Any], liveness: Callable[[Owner], Liveness], now: datetime, trusts_age: bool = False
 ) -> tuple[Action, str]:
-    """What to do with a pod of ours, and why."""
+    """What to do with a pod of ours, and why. `trusts_age`: a pod whose run is unknown counts as leaked by its age
+    alone.
+    """
     if gone_at := moment_of(pod["metadata"].get("deletionTimestamp")):  # the end of its grace
         late_s = (now - gone_at).total_seconds()
         if late_s < STUCK_S:
             return Action.KEEP, "is being deleted"
         node = pod.get("spec", {}).get("nodeName", "its node")
         return Action.REPORT, f"should be gone since {duration(late_s)}: {node} does not answer, look at that node"
-    if _age_s(pod, now) < rules.min_age_s:
-        return Action.KEEP, f"younger than {duration(rules.min_age_s)}"
+    if _age_s(pod, now) < MIN_AGE_S:
+        return Action.KEEP, f"younger than {duration(MIN_AGE_S)}"
     owner = owner_of(pod)
     run = f"its run {owner.dag_run_id} of {owner.dag_id}" if owner else ""
     if pod["status"].get("phase") in ("Succeeded", "Failed"):
         ended_s = (now - _ended_at(pod)).total_seconds()
-        if ended_s < rules.keep_ended_s:
-            return Action.KEEP, f"has ended; its log is kept for {duration(rules.keep_ended_s)}"
+        if ended_s < KEEP_ENDED_S:
+            return Action.KEEP, f"has ended; its log is kept for {duration(KEEP_ENDED_S)}"
         if owner and liveness(owner) is Liveness.LIVE:
             return Action.KEEP, f"has ended; {run} is still on"
         return Action.DELETE, f"ended {duration(ended_s)} ago"
@@ -138,7 +134,7 @@ def pod_verdict(
         Liveness.ENDED: (Action.RELEASE, "is over"),
         Liveness.NOT_FOUND: (Action.REPORT, "is not in this Airflow"),
         Liveness.NOT_KNOWN: (Action.DELETE, "is unknown from here; deleted for its age, as requested")
-        if rules.trust_age
+        if trusts_age
         else (Action.REPORT, "is unknown from here"),
     }[liveness(owner)]
     return action, f"{run} {state}.{late}".rstrip(".")

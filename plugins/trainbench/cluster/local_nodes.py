@@ -8,7 +8,6 @@ import socket
 import subprocess
 from collections.abc import Callable, Mapping
 
-from bench_image.contract.frozen import Frozen
 from bench_image.contract.spec import NODE_NAME
 from bench_image.contract.work import Device
 from trainbench.params.campaign_params import BenchmarkParams
@@ -21,17 +20,9 @@ QUERY = ("nvidia-smi", "--query-gpu=index,uuid,memory.total,name", "--format=csv
 TIMEOUT_S = 30.0
 
 
-class LocalGpus(Frozen):
-    """GPUs that a process on this machine sees: their number, and the name and memory of the first."""
-
-    count: int
-    product: str
-    memory_bytes: int
-
-
-def local_fleet(settings: Settings, params: BenchmarkParams, gpus: LocalGpus | None = None) -> Fleet:
-    """The fleet of names for this machine, with `gpus` or those that are visible. With GPUs and without names it has
-    one node: several would share them. Raises PlanError for nodes by label.
+def local_fleet(settings: Settings, params: BenchmarkParams, gpus: GpuNode | None = None) -> Fleet:
+    """The fleet of names for this machine, with the GPUs of `gpus` or those that are visible. With GPUs and without
+    names it has one node: several would share them. Raises PlanError for nodes by label.
     """
     if params.node_labels and not params.nodes:
         raise PlanError(
@@ -46,8 +37,7 @@ def local_fleet(settings: Settings, params: BenchmarkParams, gpus: LocalGpus | N
     names = params.nodes or settings.local_nodes or usual
     if gpus is None:
         return Fleet(nodes=tuple(GpuNode(name=name) for name in names))
-    known = {"num_gpus": gpus.count, "gpu_product": gpus.product, "gpu_memory_bytes": gpus.memory_bytes}
-    return Fleet(nodes=tuple(GpuNode(name=name, **known) for name in names))
+    return Fleet(nodes=tuple(gpus.model_copy(update={"name": name}) for name in names))
 
 
 def machine_name() -> str:
@@ -65,8 +55,10 @@ def listed_gpus() -> str | None:
 
 def visible_gpus(
     environ: Mapping[str, str] = os.environ, query: Callable[[], str | None] | None = None
-) -> LocalGpus | None:
-    """The visible GPUs; None where the driver's tool is missing or lists none: the benchmark then counts them."""
+) -> GpuNode | None:
+    """This machine with its visible GPUs, named after the first; None where the driver's tool is missing or lists none:
+    the benchmark then counts them.
+    """
     listed = [line.split(", ", 3) for line in ((query or listed_gpus)() or "").splitlines()]
     gpus = [fields for fields in listed if len(fields) == 4 and fields[2].isdecimal()]
     chosen = environ.get("CUDA_VISIBLE_DEVICES")
@@ -81,4 +73,9 @@ def visible_gpus(
     if not gpus:
         return None
     _, _, mebibytes, product = gpus[0]
-    return LocalGpus(count=len(gpus), product=product.strip(), memory_bytes=int(mebibytes) * 2**20)
+    return GpuNode(
+        name=machine_name(),
+        num_gpus=len(gpus),
+        gpu_product=product.strip(),
+        gpu_memory_bytes=int(mebibytes) * 2**20,
+    )

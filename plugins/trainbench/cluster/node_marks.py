@@ -48,6 +48,7 @@ from trainbench.results.campaign import Campaign
 from trainbench.settings.environment import KeepAway, Launcher, Settings
 
 CAP = "TRAINBENCH_KEEP_AWAY_MAX_PCT"
+EFFECT = "NoSchedule"  # of the taint: no new pod comes, none that runs is evicted
 HAND = "hand"  # a person freed the node
 LOOK = "it is not marked: take it out by hand if it must not take work"
 
@@ -262,7 +263,7 @@ def shape_of(settings: Settings) -> str:
     """The name of the settings' kind of mark."""
     if settings.keep_away is KeepAway.LABEL:
         return f"the label {KEPT_AWAY}"
-    return f"the taint {KEPT_AWAY}:{settings.keep_away_effect}"
+    return f"the taint {KEPT_AWAY}:{EFFECT}"
 
 
 def write_mark(cluster: Cluster, node: Node, mark: Mark | None, settings: Settings) -> None:
@@ -287,7 +288,7 @@ def patch(node: Node, mark: Mark | None, settings: Settings) -> dict[str, Any]:
     is_set = mark is not None and mark.freed_by is None
     is_tainted, is_labelled = (is_set and settings.keep_away is each for each in (KeepAway.TAINT, KeepAway.LABEL))
     value = label_value(mark.campaign_id) if mark else ""
-    ours = [{"key": KEPT_AWAY, "value": value, "effect": settings.keep_away_effect.value}] if is_tainted else []
+    ours = [{"key": KEPT_AWAY, "value": value, "effect": EFFECT}] if is_tainted else []
     others = [taint for taint in _taints(node) if taint["key"] != KEPT_AWAY]
     return {
         "metadata": {

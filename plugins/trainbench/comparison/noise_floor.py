@@ -8,9 +8,10 @@ standard deviation: sd * sqrt(df / chi2), with the 97.5 % and 2.5 % quantiles of
 
 **Detectable deviation.** A node's median of k runs against the median of its m peers' medians errs by
 `sd * sqrt(c(k) + c(m) * c(k))`, c(n) * sd^2 being the variance of a median of n; against its own past of P campaigns by
-`sd * sqrt(c(k) + c(P) * c(k))`. A deviation differs from chance beyond Student's t at 99.5 % times that, and is
-detected in 19 of 20 nights another 1.645 times beyond. Between peers the nodes' own differences come on top, which no
-number of rounds makes smaller: `sqrt(sd^2 c(k) + sd_nodes^2)` stands for one node.
+`sd * sqrt(c(k) + c(P) * c(k))`. As in a night's verdict, a deviation differs from chance where chance shows it anywhere
+in the fleet in one night of a hundred; it is detected in 19 of 20 nights another 1.645 errors beyond. Between peers the
+nodes' own differences come on top, which no number of rounds makes smaller: `sqrt(sd^2 c(k) + sd_nodes^2)` stands for
+one node.
 
 Where each GPU measured by itself (strategy `independent`), each is judged by itself, so each has its own line. GPUs of
 one pod err together in part: the noise between runs is pooled from estimates with one GPU of each node in them, and
@@ -39,8 +40,6 @@ from trainbench.params.campaign_params import NOISE_FLOOR_ROUNDS
 from trainbench.results.campaign import Campaign
 
 ROUNDS = (1, 2, 3, 5)
-# Variance of the median of 3, 4 and 5 normal values (Hojo, Biometrika 23, 1931); tests draw them.
-_MEDIAN_VARIANCE = {3: 0.4487, 4: 0.2982, 5: 0.2868}
 Z_95 = 1.6449  # one-sided 95 % of the normal distribution
 PAST_CAMPAIGNS = 10
 
@@ -92,18 +91,14 @@ class Floor(Frozen):
         spread = self.between_own if peers is None else self.between
         if spread is None:
             return None
-        of_node = _variance_of_median(rounds)
-        others = _variance_of_median(PAST_CAMPAIGNS if peers is None else peers)
+        of_node = noise.median_variance(rounds)
+        others = noise.median_variance(PAST_CAMPAIGNS if peers is None else peers)
         sd = spread.sd_pct / 100
         apart = 0.0 if peers is None else (self.nodes_sd_pct or 0.0) / 100
         error = math.sqrt((sd**2 * of_node + apart**2) * (1 + others))
-        times = noise.t_995(spread.degrees_of_freedom) + (Z_95 if in_19_of_20 else 0.0)
+        units = 1 if peers is None else peers + 1
+        times = noise.chance_quantile(spread.degrees_of_freedom, units) + (Z_95 if in_19_of_20 else 0.0)
         return noise.to_pct(times * error)
-
-
-def _variance_of_median(n: int) -> float:
-    """Variance of the median of n normal values, in units of one value's: exact for few, else `noise`'s bound."""
-    return _MEDIAN_VARIANCE.get(n, noise.median_variance(n))
 
 
 def measures_noise(campaign: Campaign) -> bool:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from bench_image.contract.gpu_specs import GPU_SPECS, PEAK_TFLOPS, GpuSpec, peak_tflops
-from bench_image.contract.least_memory import SIZED, least
-from bench_image.contract.memory_estimate import USABLE_SHARE, memory_need_bytes
+from bench_image.contract.memory_estimate import SIZED, USABLE_SHARE, least, memory_need_bytes
 from bench_image.contract.options import Precision, Recipe
 from trainbench.core import markdown
 from trainbench.core.close_matches import did_you_mean

@@ -9,15 +9,16 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from bench_image.contract.candidates import Candidate, predicted
 from bench_image.contract.flops import flops_per_token, tokens_per_sample
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.gpu_specs import PEAK_TFLOPS, peak_tflops
 from bench_image.contract.memory_estimate import (
     GPU_MEMORY_GIB,
     USABLE_SHARE,
+    Candidate,
     all_gradients_bytes,
     memory_need_bytes,
+    predicted,
     smallest_gpu,
 )
 from bench_image.contract.options import Strategy
@@ -111,28 +112,9 @@ def gpu_memory_bytes(gpu_name: str | None) -> int | None:
     return max(known)[1] * 2**30 if known else None
 
 
-class Rate(Frozen):
-    """Samples per second of all GPUs together, with the source of the figure."""
-
-    samples_per_s: float
-    num_gpus: int
-    source: str  # a phrase
-
-
-def measured_rate(row: ComparisonRow) -> Rate:
-    """The median of the row's runs."""
-    runs = f"the median of {count(row.num_runs, 'run')}" if row.num_runs > 1 else "one run"
-    apart = "" if row.apart_pct is None else f", ± {share(row.apart_pct)} ({row.apart_from})"
-    return Rate(
-        samples_per_s=row.samples_per_s,
-        num_gpus=row.num_gpus or row.num_ranks,
-        source=f"measured: {runs} of {row.name}{apart}",
-    )
-
-
-def rate_by_mfu(spec: RunSpec, gpu_name: str, mfu_pct: float) -> Rate:
-    """The rate by formula: MFU x peak x GPUs / (model FLOPs per token x tokens per sample). Raises QuantityError, also
-    where the GPU's peak is unknown.
+def rate_by_mfu(spec: RunSpec, gpu_name: str, mfu_pct: float) -> tuple[float, str]:
+    """Samples/s of all GPUs by formula, MFU x peak x GPUs / (model FLOPs per token x tokens per sample), and where they
+    are from. Raises QuantityError, also where the GPU's peak is unknown.
     """
     # The FLOP/s that the job reaches, over the FLOPs of a sample.
     mfu = used_share(mfu_pct / 100, "MFU / 100")
@@ -155,34 +137,32 @@ def rate_by_mfu(spec: RunSpec, gpu_name: str, mfu_pct: float) -> Rate:
             f"no formula gives the FLOPs of a model of type '{spec.work.shape.kind}': give samples/s, not MFU"
         )
     per_sample = flops.model * tokens_per_sample(spec.work.shape, spec.work.seq_length)
-    return Rate(
-        samples_per_s=mfu * peak * 1e12 * spec.placement.world_size / per_sample,
-        num_gpus=spec.placement.world_size,
-        source=(
-            f"by formula, not measured: the given MFU of {share(mfu_pct)} of {figure(peak, 3)} TFLOP/s "
-            f"({spec.work.precision}, dense) and {figure(per_sample / 1e12, 3)} TFLOP per sample"
-        ),
+    return mfu * peak * 1e12 * spec.placement.world_size / per_sample, (
+        f"by formula, not measured: the given MFU of {share(mfu_pct)} of {figure(peak, 3)} TFLOP/s "
+        f"({spec.work.precision}, dense) and {figure(per_sample / 1e12, 3)} TFLOP per sample"
     )
 
 
 class TrainingJob(Frozen):
-    """A training job. `gpu`: its NVML name; None: unknown. `num_samples`: of one epoch."""
+    """A training job. `gpu`: its NVML name. `num_samples`: of one epoch. `samples_per_s`: of all GPUs together, with
+    its source as a phrase. None: unknown.
+    """
 
     work: str
     gpu: str | None
     num_gpus: int
     num_samples: int
     epochs: float = 1.0
+    samples_per_s: float | None = None
+    rate_from: str | None = None
+    memory: MemoryFit | None = None
 
 
 class Estimate(TrainingJob):
     """The estimate. None: unknown, and `missing` names the data it needs. `num_samples`: over all epochs."""
 
     epochs: float = Field(1.0, exclude=True)
-    samples_per_s: float | None
-    rate_from: str | None
     hours: float | None
-    memory: MemoryFit | None
     offers: tuple[Quote, ...]  # cheapest first
     assumptions: tuple[str, ...]
     missing: tuple[str, ...]
@@ -193,20 +173,12 @@ class Estimate(TrainingJob):
         return f"{self.work}, on {count(self.num_gpus, noun)}" + (f" ({self.gpu})" if self.gpu else "")
 
 
-def estimate(
-    job: TrainingJob,
-    rate: Rate | None,
-    prices: Sequence[Price],
-    pricing: Pricing,
-    today: date,
-    memory: MemoryFit | None = None,
-) -> Estimate:
+def estimate(job: TrainingJob, prices: Sequence[Price], pricing: Pricing, today: date) -> Estimate:
     """Time and cost of the job at each price. Raises QuantityError for a bad number of samples, epochs or dollars."""
     all_samples = round(positive(job.num_samples, "number of samples") * positive(job.epochs, "epochs"))
-    samples_per_s = rate.samples_per_s if rate else None
-    offers = quotes(job.gpu, prices, pricing, today, job.num_gpus, samples_per_s, all_samples)
+    offers = quotes(job.gpu, prices, pricing, today, job.num_gpus, job.samples_per_s, all_samples)
     missing = []
-    if rate is None:
+    if job.samples_per_s is None:
         missing.append(
             "No rate, so neither time nor cost: give measured results, samples/s, or the MFU that you expect and a GPU."
         )
@@ -216,23 +188,22 @@ def estimate(
         missing.append(f"No {kind}{of}: add it to a table of TRAINBENCH_PRICES, or give the price of a GPU-hour.")
     return Estimate(
         **dict(job) | {"num_samples": all_samples},
-        samples_per_s=samples_per_s,
-        rate_from=rate.source if rate else None,
-        hours=work_hours(all_samples, samples_per_s) if samples_per_s else None,
-        memory=memory,
+        hours=work_hours(all_samples, job.samples_per_s) if job.samples_per_s else None,
         offers=offers,
-        assumptions=_assumptions(job, rate, pricing, offers),
+        assumptions=_assumptions(job, pricing, offers),
         missing=tuple(missing),
     )
 
 
-def _assumptions(job: TrainingJob, rate: Rate | None, pricing: Pricing, offers: Sequence[Quote]) -> tuple[str, ...]:
+def _assumptions(job: TrainingJob, pricing: Pricing, offers: Sequence[Quote]) -> tuple[str, ...]:
     kinds = {offer.basis for offer in offers}
     whole = [basis for basis in UNIT_HOURS if basis in kinds]
-    source = rate.source if rate else None
     notes = (
         (job.epochs != 1, f"{job.epochs:g} epochs of {job.num_samples:,} samples."),
-        (source, f"Rate: {source}. It holds for the whole job; start-up, evaluation and checkpoints come on top."),
+        (
+            job.rate_from,
+            f"Rate: {job.rate_from}. It holds for the whole job; start-up, evaluation and checkpoints come on top.",
+        ),
         (Basis.SPOT in kinds, _spot_note(pricing.interruptions)),
         (Basis.RESERVED in kinds, "Reserved: the hours of the job only; the commitment is paid for as a whole."),
         (whole, f"By the {listing(whole)}: a begun one is paid for as a whole."),
@@ -294,10 +265,6 @@ class EstimateRequest:
     samples_per_s: float | None = None
     mfu_pct: float | None = None
 
-    def job(self, work: str, gpu: str | None, num_gpus: int) -> TrainingJob:
-        epochs = positive(self.epochs, "epochs")
-        return TrainingJob(work=work, gpu=gpu, num_gpus=num_gpus, num_samples=self.num_samples, epochs=epochs)
-
 
 def pricing_of(price: str, details: Mapping[str, str]) -> Pricing:
     """The pricing. `price`: a Basis but `given`, or USD per GPU-hour; `details`: the fields of Interruptions, of
@@ -343,13 +310,30 @@ def of_measured(
     if not chosen:
         known = listing(dict.fromkeys(row.hardware for row in rows))
         raise EstimateError(f"no result was measured on '{request.gpu}': there are {known}")
-    estimates = []
-    for row, rate in rated(request, chosen):
-        batch = "" if row.batch_per_rank is None else f", batch {row.batch_per_rank}"
-        work = f"{row.label}{batch}{f', {row.strategy}' if row.strategy else ''}"
-        job = request.job(work, row.hardware, rate.num_gpus)
-        estimates.append(estimate(job, rate, prices, pricing, today, _measured_memory(row)))
-    return tuple(estimates)
+    sizes = {row.num_gpus or row.num_ranks for row in chosen}
+    if request.num_gpus is not None and request.num_gpus not in sizes:
+        raise EstimateError(
+            f"nothing was measured on {count(request.num_gpus, 'GPU')}, only on {listing(map(str, sorted(sizes)))}: "
+            "choose one of these; or give the job without results, and its rate by --samples-per-s or --mfu"
+        )
+    wanted = [row for row in chosen if request.num_gpus in (None, row.num_gpus or row.num_ranks)]
+    return tuple(estimate(_measured_job(request, row), prices, pricing, today) for row in wanted)
+
+
+def _measured_job(request: EstimateRequest, row: ComparisonRow) -> TrainingJob:
+    batch = "" if row.batch_per_rank is None else f", batch {row.batch_per_rank}"
+    runs = f"the median of {count(row.num_runs, 'run')}" if row.num_runs > 1 else "one run"
+    apart = "" if row.apart_pct is None else f", ± {share(row.apart_pct)} ({row.apart_from})"
+    return TrainingJob(
+        work=f"{row.label}{batch}{f', {row.strategy}' if row.strategy else ''}",
+        gpu=row.hardware,
+        num_gpus=row.num_gpus or row.num_ranks,
+        num_samples=request.num_samples,
+        epochs=positive(request.epochs, "epochs"),
+        samples_per_s=row.samples_per_s,
+        rate_from=f"measured: {runs} of {row.name}{apart}",
+        memory=_measured_memory(row),
+    )
 
 
 def by_formula(request: EstimateRequest, prices: Sequence[Price], pricing: Pricing, today: date) -> Estimate:
@@ -369,15 +353,23 @@ def by_formula(request: EstimateRequest, prices: Sequence[Price], pricing: Prici
     except ValidationError as error:
         raise ParamsError(f"the job is impossible: {explain(error)}") from None
     gpu = request.gpu or memory_fit(spec, None).smallest_gpu
-    num_gpus, rate = spec.placement.world_size, None
+    rate: tuple[float | None, str | None] = (None, None)
     if request.samples_per_s is not None:
-        samples_per_s = positive(request.samples_per_s, "samples/s")
-        rate = Rate(samples_per_s=samples_per_s, num_gpus=num_gpus, source="given, of all GPUs together")
+        rate = positive(request.samples_per_s, "samples/s"), "given, of all GPUs together"
     elif request.mfu_pct is not None and gpu:
         rate = rate_by_mfu(spec, gpu, request.mfu_pct)
     what = f"{spec.work.model} {spec.work.recipe}, batch {spec.work.micro_batch_size} x {spec.work.seq_length} tokens"
-    job = request.job(f"{what}, {spec.placement.strategy}", gpu, num_gpus)
-    made = estimate(job, rate, prices, pricing, today, memory_fit(spec, gpu))
+    job = TrainingJob(
+        work=f"{what}, {spec.placement.strategy}",
+        gpu=gpu,
+        num_gpus=spec.placement.world_size,
+        num_samples=request.num_samples,
+        epochs=positive(request.epochs, "epochs"),
+        samples_per_s=rate[0],
+        rate_from=rate[1],
+        memory=memory_fit(spec, gpu),
+    )
+    made = estimate(job, prices, pricing, today)
     return made.model_copy(update={"assumptions": (*made.assumptions, *filter(None, [_gradients_note(spec)]))})
 
 
@@ -391,20 +383,6 @@ def _gradients_note(spec: RunSpec) -> str:
     return (
         f"Network: {figure(sent / 1e6, 3)} MB of gradients leave each GPU in a step, which take {times}; computation "
         "hides a part of it, and a run measures the rest (exposed comm.)."
-    )
-
-
-def rated(request: EstimateRequest, rows: Sequence[ComparisonRow]) -> list[tuple[ComparisonRow, Rate]]:
-    """Each row with its rate on the requested number of GPUs."""
-    known = [(row, measured_rate(row)) for row in rows]
-    if request.num_gpus is None:
-        return known
-    if measured := [pair for pair in known if pair[1].num_gpus == request.num_gpus]:
-        return measured
-    sizes = sorted({rate.num_gpus for _, rate in known})
-    raise EstimateError(
-        f"nothing was measured on {count(request.num_gpus, 'GPU')}, only on {listing(map(str, sizes))}: choose one of "
-        "these; or give the job without results, and its rate by --samples-per-s or --mfu"
     )
 
 

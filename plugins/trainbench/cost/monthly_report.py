@@ -43,8 +43,7 @@ from trainbench.params.cost_params import SpendParams, months_until, start_of
 from trainbench.prices.price_tables import Price, stale_price_findings, usable_prices
 from trainbench.prices.quote import JOULES_PER_KWH, Basis, energy_usd
 from trainbench.reporting import document
-from trainbench.reporting.document import Lines, Section
-from trainbench.reporting.html import document_html
+from trainbench.reporting.document import Lines, Section, document_html
 from trainbench.results.artefacts import Store
 from trainbench.settings.environment import read_settings
 

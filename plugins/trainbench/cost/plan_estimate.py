@@ -114,7 +114,7 @@ def run_s(spec: RunSpec, gpu_name: str | None) -> float | None:
     if spec.work.micro_batch_size == AUTO:
         spec = spec.changed(work={"micro_batch_size": ASSUMED_MICRO_BATCH})
     try:
-        step = spec.samples_per_step / rate_by_mfu(spec, gpu_name, ASSUMED_MFU_PCT).samples_per_s
+        step = spec.samples_per_step / rate_by_mfu(spec, gpu_name, ASSUMED_MFU_PCT)[0]
     except QuantityError:
         return None
     rules = spec.measurement

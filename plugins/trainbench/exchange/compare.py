@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -29,8 +28,7 @@ from trainbench.figure_catalogue.run_figures import (
 from trainbench.figure_catalogue.table_figures import EPOCH, RELATIVE_SPEED
 from trainbench.prices.price_tables import Price, price_for
 from trainbench.prices.quote import usd_per_1m_tokens, usd_per_1000_samples, where_known
-from trainbench.reporting.document import Closed, Lines, Section
-from trainbench.reporting.html import document_html
+from trainbench.reporting.document import Closed, Lines, Section, document_html
 from trainbench.results.store_files import BrokenFile
 
 FORMAT, FORMAT_VERSION = "trainbench-comparison", 1
@@ -41,33 +39,19 @@ class CompareError(UserError, ValueError):
     """The comparison cannot be made with these options; the message says why and what to do."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """Rows of one job. The baseline is the chosen row, else the first."""
-
-    rows: tuple[ComparisonRow, ...]
-    base: ComparisonRow
+Job = tuple[ComparisonRow, ...]  # rows of one job; the first is its baseline
 
 
-def compare(
-    rows: Sequence[ComparisonRow], prices: Sequence[Price], costs: Sequence[float] = (), baseline: int | None = None
-) -> tuple[Job, ...]:
+def compare(rows: Sequence[ComparisonRow], prices: Sequence[Price], costs: Sequence[float] = ()) -> tuple[Job, ...]:
     """The jobs of the rows. `costs`: USD per GPU-hour of each row in order; empty: the price stored with the run, else
-    the price table's. `baseline`: number of the row that is its job's baseline; other jobs use their first row. Raises
-    CompareError.
+    the price table's. Raises CompareError.
     """
     if costs and len(costs) != len(rows):
         listed = listing(f"{number} {row.name} ({row.hardware})" for number, row in enumerate(rows, 1))
         raise CompareError(f"--cost has {count(len(costs), 'price')} for {count(len(rows), 'row')}: {listed}")
-    if baseline is not None and not 1 <= baseline <= len(rows):
-        raise CompareError(f"--baseline is {baseline}: choose a row, 1 to {len(rows)}")
     priced = [_priced(number, row, prices, costs[number - 1] if costs else None) for number, row in enumerate(rows, 1)]
     of_jobs = grouped(((row.program, *sorted(row.job.items())), row) for row in priced)
-    jobs = []
-    for members in of_jobs.values():
-        base = next((row for row in members if row.number == baseline), members[0])
-        jobs.append(Job(tuple(_against(row, base) for row in members), base))
-    return tuple(jobs)
+    return tuple(tuple(_against(row, members[0]) for row in members) for members in of_jobs.values())
 
 
 def sections(jobs: Sequence[Job]) -> list[Section]:
@@ -75,7 +59,7 @@ def sections(jobs: Sequence[Job]) -> list[Section]:
     made = []
     for job_number, job in enumerate(jobs, 1):
         title, prices = _title(job, jobs), _price_notes(job)
-        is_priced = any(row.usd_per_gpu_hour is not None for row in job.rows)
+        is_priced = any(row.usd_per_gpu_hour is not None for row in job)
         notes = (*_speed_notes(job, jobs), *(() if is_priced else prices))
         speed = _table(job, f"{title}: speed", SPEED, notes)
         cost = [_table(job, f"{title}: cost", COST, prices)] if is_priced else []
@@ -85,7 +69,7 @@ def sections(jobs: Sequence[Job]) -> list[Section]:
 
 def summary(jobs: Sequence[Job]) -> tuple[str, ...]:
     """Sentences that name the fastest and the cheapest row of each job with several rows."""
-    lines = [line for job in jobs if len(job.rows) > 1 for line in _summary(job, jobs)]
+    lines = [line for job in jobs if len(job) > 1 for line in _summary(job, jobs)]
     if len(jobs) > 1:
         lines.append(f"{len(jobs)} different jobs: rows of different jobs are not ranked against each other.")
     return tuple(lines)
@@ -96,7 +80,7 @@ def document(jobs: Sequence[Job], notes: Sequence[str], left_out: Sequence[Broke
     rows = [
         row.model_dump(mode="json", exclude={"figures"}) | dict(row.figures) | {"job_number": number}
         for number, job in enumerate(jobs, 1)
-        for row in job.rows
+        for row in job
     ]
     return {
         "format": FORMAT,
@@ -183,14 +167,14 @@ COST: tuple[Column[ComparisonRow], ...] = (
 
 def _table(job: Job, title: str, columns: Sequence[Column[ComparisonRow]], notes: Sequence[str]) -> Table:
     """A job's table. Notes replace columns that no row fills and settings that all rows share."""
-    values = {column.name: {column.cell(row).text for row in job.rows} for column in columns}
+    values = {column.name: {column.cell(row).text for row in job} for column in columns}
     shared = [name for name in SHARED if len(values.get(name, ())) == 1 and NA not in values[name]]
     absent = [name for name, cells in values.items() if cells == {NA}]
-    who = "All rows" if len(job.rows) > 1 else f"Row {job.base.number}"
+    who = "All rows" if len(job) > 1 else f"Row {job[0].number}"
     more = [f"{who}: {', '.join(f'{name} {next(iter(values[name]))}' for name in shared)}."] if shared else []
     more += [f"{NA} for all rows: {listing(absent, most=9)}."] if absent else []
     made = make_table(
-        job.rows,
+        job,
         [column for column in columns if column.name not in (*shared, *absent)],
         run_id=lambda row: str(row.number),
         notes=(*more, *notes),
@@ -202,44 +186,44 @@ def _table(job: Job, title: str, columns: Sequence[Column[ComparisonRow]], notes
 def _price_notes(job: Job) -> tuple[str, ...]:
     """Notes on the source of each price, each once."""
     rows = grouped(
-        (row.price_source or f"none is known for {row.hardware}, give --cost", str(row.number)) for row in job.rows
+        (row.price_source or f"none is known for {row.hardware}, give --cost", str(row.number)) for row in job
     )
     return tuple(f"Price of {'row' if len(n) == 1 else 'rows'} {listing(n)}: {source}." for source, n in rows.items())
 
 
 def _speed_notes(job: Job, jobs: Sequence[Job]) -> tuple[str, ...]:
-    base = job.base
-    notes = [f"Relative to row {job.base.number}, {base.name}, on {base.hardware}."] if len(job.rows) > 1 else []
-    unranked = [row for row in job.rows if not row.is_ranked]
+    base = job[0]
+    notes = [f"Relative to row {base.number}, {base.name}, on {base.hardware}."] if len(job) > 1 else []
+    unranked = [row for row in job if not row.is_ranked]
     if unranked:
         listed = listing(f"row {row.number} ({', '.join(differences(base, row))})" for row in unranked)
         notes.append(
             "Other batch: a step is other work there, so no such row is called fastest or cheapest. Neither the batch "
             f"per GPU nor that of all GPUs is the baseline's: {listed}."
         )
-    if origins := dict.fromkeys(origin for row in job.rows if (origin := row.apart_from)):
+    if origins := dict.fromkeys(origin for row in job if (origin := row.apart_from)):
         notes.append(f"Uncertainty: {listing(origins)}.")
-    templates = {row.number: row.pod_template for row in job.rows if row.pod_template}
+    templates = {row.number: row.pod_template for row in job if row.pod_template}
     if len(set(templates.values())) > 1:
         listed = listing(f"row {number} {template}" for number, template in templates.items())
         notes.append(f"The pod template differs, which may change the speed: {listed}.")
     others = [other for other in jobs if other is not job]
-    if nearest := min(others, key=lambda other: len(differences(base, other.base)), default=None):
-        work_differences = listing(differences(base, nearest.base), most=8)
-        notes.append(f"Other work than that of row {nearest.base.number}; it differs in: {work_differences}.")
+    if nearest := min(others, key=lambda other: len(differences(base, other[0])), default=None):
+        work_differences = listing(differences(base, nearest[0]), most=8)
+        notes.append(f"Other work than that of row {nearest[0].number}; it differs in: {work_differences}.")
     return tuple(notes)
 
 
 def _title(job: Job, jobs: Sequence[Job]) -> str:
-    label = job.base.label
-    namesakes = [other.base for other in jobs if other.base.label == label]
+    label = job[0].label
+    namesakes = [other[0] for other in jobs if other[0].label == label]
     if len(namesakes) == 1:
         return label
     known = [size for other in namesakes if (size := other.num_parameters)]
     sizes = {_parameters(size) for size in known}
-    if job.base.num_parameters and len(known) == len(sizes) == len(namesakes):
-        return f"{label}, {_parameters(job.base.num_parameters)} parameters"
-    return f"{label} (as row {job.base.number})"
+    if job[0].num_parameters and len(known) == len(sizes) == len(namesakes):
+        return f"{label}, {_parameters(job[0].num_parameters)} parameters"
+    return f"{label} (as row {job[0].number})"
 
 
 def _parameters(number: int) -> str:
@@ -249,7 +233,7 @@ def _parameters(number: int) -> str:
 
 
 def _summary(job: Job, jobs: Sequence[Job]) -> list[str]:
-    ranked = [row for row in job.rows if row.is_ranked]
+    ranked = [row for row in job if row.is_ranked]
     title = f"{_title(job, jobs)}: " if len(jobs) > 1 else ""
     lines = [f"{title}{_fastest(ranked)}"] if len(ranked) > 1 else []
     priced = [row for row in ranked if row.usd_per_1000_samples is not None]
@@ -297,7 +281,7 @@ COLUMN_TERMS = (
 
 def comparison_html(jobs: Sequence[Job], gathered: Gathered, folder: Path) -> str:
     """The page. `folder`: the page's folder, from which rows link to their raw files."""
-    rows, parts = [row for job in jobs for row in job.rows], sections(jobs)
+    rows, parts = [row for job in jobs for row in job], sections(jobs)
     broken = [f"{file.address} is left out: {file.reason}" for file in gathered.broken[:MAX_BROKEN]]
     if len(gathered.broken) > MAX_BROKEN:
         broken.append(f"and {len(gathered.broken) - MAX_BROKEN} more")

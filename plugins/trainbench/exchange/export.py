@@ -9,15 +9,14 @@ import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Any
 
-from bench_image.contract.frozen import ContractError, fields_of
+from bench_image.contract.frozen import ContractError
 from bench_image.contract.model_shapes import EncoderDecoderShape
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.result_sections import Cost
 from bench_image.contract.seq2seq_file import CAMPAIGN as SEQ2SEQ
 from bench_image.contract.seq2seq_file import bench_name
-from bench_image.contract.work import Device, DiskData
+from bench_image.contract.work import Device
 from trainbench.core.formats import listing
 from trainbench.core.user_error import UserError
 from trainbench.exchange.result_files import ForeignFileError, contents, find_result_files, parse_file
@@ -35,60 +34,41 @@ _UUID = re.compile(r"\b(?:GPU|MIG)-[0-9a-f-]{8,}\b", re.IGNORECASE)
 
 def anonymised(result: RunResult) -> RunResult:
     """The result with numbered nodes, without pod, host, UUIDs, registry and folders, in fields and in texts."""
-    spec, own, context = result.spec, result.spec.identity, result.context
+    own, document = result.spec.identity, result.model_dump(mode="json")
     names = {name: f"node-{number}" for number, name in enumerate((own.node, *own.peers), 1)}
-    node, missing = names[own.node], dict(result.missing)
-    identity = {
+    node, work, context = names[own.node], document["spec"]["work"], document["context"]
+    document["spec"]["identity"] |= {
         "campaign_id": own.campaign_id if own.campaign_id == SEQ2SEQ else CAMPAIGN,
         "node": node,
-        "peers": tuple(names[peer] for peer in own.peers),
+        "peers": [names[peer] for peer in own.peers],
         "run_id": f"{own.group_id}-{node}-r{own.round}"[:200],
     }
-    others: list[str | None] = [own.campaign_id]  # names that texts may contain, beside those of the nodes
-    work: dict[str, Any] = {}
-    if isinstance(spec.work.data, DiskData):
-        others.append(spec.work.data.folder)
-        work["data"] = spec.work.data.model_copy(update={"folder": _folder(spec.work.data.folder)})
-    if spec.work.weights.startswith("/"):
-        others.append(spec.work.weights)
-        work["weights"] = _folder(spec.work.weights)
+    hidden = [own.campaign_id]  # what texts may contain, beside the names of nodes
+    paths = [(work["data"], "folder")] if isinstance(work["data"], dict) else []
+    paths += [(work, "weights")] if work["weights"].startswith("/") else []
+    for holder, field in paths:
+        hidden.append(holder[field])
+        holder[field] = f"/{HOST}/{PurePosixPath(holder[field]).name}"  # the name keeps different weights different
+    gpus, missing = document["telemetry"]["gpus"], ["telemetry.gpus.*.uuid", "ranks.*.gpu_uuid"]
     if context:
-        others += [context.pod, context.hostname, context.node, *(gpu.uuid for gpu in context.gpus)]
-        missing |= dict.fromkeys(("context.pod", "context.gpus.*.uuid"), LEFT_OUT)
-        plain = {
-            "node": node,
-            "pod": None,
-            "hostname": HOST,
-            "image": context.image and context.image.rpartition("/")[2],  # the registry's address identifies its owner
-            "gpus": tuple(gpu.model_copy(update={"uuid": None}) for gpu in context.gpus),
-        }
-        context = context.model_copy(update=plain)
-    missing |= dict.fromkeys(("telemetry.gpus.*.uuid", "ranks.*.gpu_uuid"), LEFT_OUT)
-    gpus = tuple(gpu.model_copy(update={"uuid": None}) for gpu in result.telemetry.gpus)
-    secrets = {**dict.fromkeys(filter(None, others), HOST), **names}
-    # The texts that a program or a library wrote: error, reasons, execution.
-    error, chosen = result.error, result.chosen
-    if error:
-        error = error.model_copy(update={"message": _plain(error.message, secrets)[:4000]})
-    if chosen:
-        execution = {name: _plain(value, secrets) for name, value in chosen.execution.items()}
-        chosen = chosen.model_copy(update={"why": _plain(chosen.why, secrets), "execution": execution})
-    return result.model_copy(
-        update={
-            "spec": spec.changed(identity=identity, work=work),
-            "chosen": chosen,
-            "error": error,
-            "context": context,
-            "telemetry": result.telemetry.model_copy(update={"gpus": gpus}),
-            "ranks": tuple(rank.model_copy(update={"gpu_uuid": None}) for rank in result.ranks),
-            "missing": {path: _plain(why, secrets) for path, why in missing.items()},
-        }
-    )
-
-
-def _folder(path: str) -> str:
-    """The last part of a path, so that results of different weights stay different."""
-    return f"/{HOST}/{PurePosixPath(path).name}"
+        hidden += [context["pod"], context["hostname"], context["node"], *(gpu["uuid"] for gpu in context["gpus"])]
+        gpus, missing = [*gpus, *context["gpus"]], [*missing, "context.pod", "context.gpus.*.uuid"]
+        image = context["image"] and context["image"].rpartition("/")[2]  # the registry's address identifies its owner
+        context |= {"node": node, "pod": None, "hostname": HOST, "image": image}
+    for gpu in gpus:
+        gpu["uuid"] = None
+    for rank in document["ranks"]:
+        rank["gpu_uuid"] = None
+    document["missing"] |= dict.fromkeys(missing, LEFT_OUT)
+    # The texts that a program or a library wrote.
+    secrets = dict.fromkeys(filter(None, hidden), HOST) | names
+    written = [document["missing"]]
+    if chosen := document["chosen"]:
+        written.append(chosen["execution"])
+        chosen["why"] = _plain(chosen["why"], secrets)
+    for texts in written:
+        texts |= {name: _plain(text, secrets) for name, text in texts.items()}
+    return RunResult.model_validate(document)
 
 
 def _plain(text: str, secrets: Mapping[str, str]) -> str:
@@ -111,9 +91,8 @@ def published(result: RunResult) -> RunResult:
         raise ExportError(f"run {run_id} ended as {result.status.value}: there is nothing to publish or to compare")
     if result.spec.drill:
         raise ExportError(f"run {run_id} is a drill: it was slowed on purpose, choose another run")
-    cost = Cost(**dict.fromkeys(fields_of(Cost)))
     missing = {path: why for path, why in result.missing.items() if path.split(".")[0] != "cost"}
-    return result.model_copy(update={"cost": cost, "missing": missing | {"cost": "a price is the reader's own"}})
+    return result.model_copy(update={"cost": Cost(), "missing": missing | {"cost": "a price is the reader's own"}})
 
 
 def imported_result(content: bytes) -> RunResult:

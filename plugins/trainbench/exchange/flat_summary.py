@@ -56,7 +56,7 @@ def flat_summary(folder: Path, prices: Sequence[Price]) -> FlatSummary | None:
         return None
     # The folder of a file names its run.
     jobs = compare([each.row(path.parent.name, str(path)) for path, each in documents.items()], prices)
-    rows = tuple(row for job in jobs for row in job.rows)
+    rows = tuple(row for job in jobs for row in job)
     links = {str(number): f"../{path.relative_to(root)}" for number, path in enumerate(documents, 1)}
     head = (f"# Runs of {folder.resolve().name}", bullets(summary(jobs)).rstrip("\n"))
     left_out = [f"{file.address} is left out: {file.reason}" for file in broken]

@@ -8,6 +8,7 @@ history that has later nights keeps its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -22,6 +23,9 @@ from trainbench.results.store_files import BrokenFile, Progress, StoreError, no_
 
 if TYPE_CHECKING:
     from trainbench.history.history import History
+
+
+LAST = datetime.max.replace(tzinfo=UTC)
 
 
 def imported_campaign(results: Sequence[RunResult]) -> Campaign:
@@ -84,11 +88,11 @@ def reindex(store: Store, history: History, progress: Progress = no_progress) ->
 
 
 def _oldest_first(store: Store, campaign_ids: Iterable[str]) -> list[str]:
-    """By their end, without holding two of them; those that cannot be read come last, and are reported then."""
-    ends = {}
-    for campaign_id in campaign_ids:
-        try:
-            ends[campaign_id] = store.read_campaign(campaign_id).finished_at
-        except StoreError:
-            ends[campaign_id] = datetime.max.replace(tzinfo=UTC)
-    return sorted(ends, key=lambda name: ends[name])
+    """By their end; those that cannot be read come last, and are reported then."""
+
+    def ended_at(campaign_id: str) -> datetime:
+        with suppress(StoreError):
+            return store.ended_at(campaign_id) or LAST
+        return LAST
+
+    return sorted(campaign_ids, key=ended_at)

@@ -48,10 +48,12 @@ def document() -> str:
 
 def origins() -> str:
     """docs/internals/figures.md: all of them, and the formulas of money, which cost.md beside it explains."""
-    rows = (
-        f"| {_labels(alike)} | {_columns(alike)} | {_fields(alike)} | `{alike[0].source}` | `{alike[0].test}` |\n"
-        for alike in _rows()
-    )
+    rows = []
+    for alike in _rows():
+        columns = listing((f"`{each.csv or each.name}`" for each in alike if each in _OF_A_RUN), most=20)
+        fields = ", ".join(dict.fromkeys(escape(each.field) for each in alike))
+        origin = f"`{alike[0].source}` | `{alike[0].test}`"
+        rows.append(f"| {_labels(alike)} | {columns} | {fields} | {origin} |\n")
     return "".join([ORIGINS_HEAD, *rows, "\n## Figures of money\n", _formulas(of_money=True)])
 
 
@@ -71,12 +73,3 @@ def _rows() -> Iterator[tuple[Figure, ...]]:
 
 def _labels(alike: tuple[Figure, ...]) -> str:
     return listing((escape(name) for each in alike for name in (each.label, *each.also)), most=20)
-
-
-def _fields(alike: tuple[Figure, ...]) -> str:
-    return ", ".join(dict.fromkeys(escape(each.field) for each in alike))
-
-
-def _columns(alike: tuple[Figure, ...]) -> str:
-    columns = [f"`{each.csv or each.name}`" for each in alike if each in _OF_A_RUN]
-    return listing(columns, most=20) if columns else ""

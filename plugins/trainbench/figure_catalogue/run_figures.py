@@ -19,6 +19,7 @@ from trainbench.results import readings
 # The tables of a run's figures, by their titles
 PERFORMANCE, PROBES = "Throughput, step time, utilisation", "Probes of the GPU before the loop"
 TELEMETRY, STARTUP = "Telemetry of GPU and host", "Where the seconds go"
+SECTIONS = (PERFORMANCE, PROBES, TELEMETRY, STARTUP)
 
 
 def milliseconds(value_s: float | None) -> str:

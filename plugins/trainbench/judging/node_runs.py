@@ -332,7 +332,7 @@ def _of_rank(result: RunResult, uuid: str | None, rank: RankSummary | None) -> R
             "status": status,
             "error": error,
             "ranks": (rank,) if rank else (),
-            "performance": (rank and rank.performance) or Performance.unmeasured(result.performance.clock),
+            "performance": (rank and rank.performance) or Performance(clock=result.performance.clock),
             "probes": (rank and rank.probes) or result.probes,
             "memory": memory.model_copy(update={"peak_during_training": peak_gb, "peak_allocated_bytes": peak_bytes}),
             "context": context

@@ -57,18 +57,16 @@ def build_housekeeping(name: str) -> DAG:
 
 
 def _form(retention_days: int) -> dict[str, Param]:
-    def whole(default: int, least: int, most: int, title: str, text: str) -> Param:
-        return Param(default, type="integer", minimum=least, maximum=most, title=title, description_md=text)
-
-    kept = "Since a campaign or a cost report was last changed. 0: for ever."
-    young = "Younger pods are left alone: their run may just have begun."
     tick = "Off: only list what would be deleted. Try that first."
     return {
         "delete": Param(False, type="boolean", title="Delete", description_md=tick),
-        "retention_days": whole(retention_days, 0, MAX_RETENTION_DAYS, "Days that artefacts are kept", kept),
-        "min_age_min": whole(15, 5, 10_080, "Minutes that a pod is left alone", young),
-        "keep_ended_days": whole(
-            3, 0, 365, "Days that an ended pod is kept", "It holds no GPU, and its log may be useful."
+        "retention_days": Param(
+            retention_days,
+            type="integer",
+            minimum=0,
+            maximum=MAX_RETENTION_DAYS,
+            title="Days that artefacts are kept",
+            description_md="Since a campaign or a cost report was last changed. 0: for ever.",
         ),
     }
 
@@ -78,7 +76,7 @@ def leaked_pods() -> dict[str, Any]:
     """Delete or list leaked pods; return their names. Retried when the API server does not answer, because a leaked pod
     holds GPUs until the next day.
     """
-    from trainbench.cluster.housekeeping import Rules, sweep_pods
+    from trainbench.cluster.housekeeping import sweep_pods
     from trainbench.cluster.kubernetes_api import ClusterError, Unreachable, open_cluster
     from trainbench.pods.manifests import installation_labels
     from trainbench.results.artefacts import open_store
@@ -88,12 +86,10 @@ def leaked_pods() -> dict[str, Any]:
     if settings.launcher is Launcher.LOCAL:
         print("the local launcher leaves no pods")  # noqa: T201 - goes to the task's log
         return {}
-    params = context["params"]
-    rules = Rules(min_age_s=params["min_age_min"] * 60.0, keep_ended_s=params["keep_ended_days"] * 86_400.0)
     try:
         cluster, store = open_cluster(settings), open_store(settings.store)
         labels, liveness = installation_labels(settings), _liveness(context["ti"])
-        swept = sweep_pods(cluster, labels, liveness, rules, _mode(context), store, datetime.now(UTC))
+        swept = sweep_pods(cluster, labels, liveness, _mode(context), store, datetime.now(UTC))
     except Unreachable as error:
         raise AirflowException(str(error)) from None
     except (ClusterError, StoreError) as error:

@@ -4,7 +4,7 @@ it. Which kinds of campaign have a parameter follows from its section, or from O
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -18,11 +18,11 @@ from pydantic import (
     model_validator,
 )
 
+from bench_image.contract.frozen import setting
 from bench_image.contract.links import SMALLEST_BYTES
 from bench_image.contract.model_shapes import MODELS, SAME_SHAPE, known_name
 from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.own_job import OwnJob
-from bench_image.contract.setting import setting
 from bench_image.contract.spec import Measurement, NodeName, SlowdownPct, TimeoutS
 from bench_image.contract.work import (
     DataFolder,
@@ -145,10 +145,36 @@ def _label_selector(text: str) -> str:
         raise ValueError("no label selector: give one such as pool=gpu,tier!=dev") from None
 
 
+def _known(name: str, names: Collection[str]) -> str:
+    if name not in names:
+        raise ValueError(f"'{name}' is not known{did_you_mean(name, names)}: choose from {', '.join(names)}")
+    return name
+
+
+def _of_our_loop(strategy: Strategy) -> Strategy:
+    if strategy is Strategy.OWN:
+        raise ValueError("'own' is the strategy of a command of yours: give the parameter command instead")
+    return strategy
+
+
+def _choices(names: Iterable[str]) -> Any:
+    """What the form and an editor offer."""
+    return Field(json_schema_extra={"enum": list(names)})
+
+
+VariantName = Annotated[str, AfterValidator(lambda name: _known(name, VARIANTS)), _choices(VARIANTS)]
+ModelName = Annotated[
+    str, AfterValidator(lambda name: _known(str(known_name(name)), MODELS)), _choices((*MODELS, *SAME_SHAPE))
+]
+OurStrategy = Annotated[
+    Strategy, AfterValidator(_of_our_loop), _choices(each for each in Strategy if each is not Strategy.OWN)
+]
+
+
 class ComparisonParams(FormParams):
     """The parameters that only `config_diagnosis` and `hardware_survey` have, in the form's order."""
 
-    variants: tuple[str, ...] = in_configurations(
+    variants: tuple[VariantName, ...] = in_configurations(
         tuple(VARIANTS),
         "Configurations",
         "Each is the work below with one thing changed. The unchanged work is the baseline, which runs in every round.",
@@ -169,7 +195,7 @@ class ComparisonParams(FormParams):
         min_length=1,
         max_length=1000,
     )
-    models: tuple[str, ...] = in_survey(
+    models: tuple[ModelName, ...] = in_survey(
         ("mistral-7b", "llama2-13b", "encoder-decoder"),
         "Models",
         "Each runs with each recipe on each kind of GPU. `encoder-decoder` is trained from scratch: only `full`.",
@@ -222,17 +248,6 @@ class ComparisonParams(FormParams):
         ge=0,
         le=1000,
     )
-
-    @field_validator("variants", "models")
-    @classmethod
-    def _known(cls, names: tuple[str, ...], info: Any) -> tuple[str, ...]:
-        if info.field_name == "models":
-            names = tuple(str(known_name(name)) for name in names)
-        known = VARIANTS if info.field_name == "variants" else MODELS
-        if unknown := [name for name in names if name not in known]:
-            close = did_you_mean(unknown[0], known)
-            raise ValueError(f"'{unknown[0]}' is not known{close}: choose from {', '.join(known)}")
-        return names
 
     @field_validator("own_variants")
     @classmethod
@@ -294,7 +309,7 @@ class BenchmarkParams(LinkParams):
         "Only nodes with these labels, such as `pool=gpu,tier!=dev`. It counts where no nodes are named.",
         max_length=1000,
     )
-    strategies: tuple[Strategy, ...] = in_nodes(
+    strategies: tuple[OurStrategy, ...] = in_nodes(
         (Strategy.SINGLE,),
         "Strategies",
         "One pod per node **and** strategy. `independent`: all GPUs at once, each by itself. `single`: one GPU. The "
@@ -445,13 +460,6 @@ class BenchmarkParams(LinkParams):
             raise ValueError("a node is named twice: name each once")
         return nodes
 
-    @field_validator("strategies")
-    @classmethod
-    def _of_our_loop(cls, strategies: tuple[Strategy, ...]) -> tuple[Strategy, ...]:
-        if Strategy.OWN in strategies:
-            raise ValueError("'own' is the strategy of a command of yours: give the parameter command instead")
-        return strategies
-
     @model_validator(mode="after")
     def _consistent(self) -> BenchmarkParams:
         if self.drill_node and self.work.own_job.command:
@@ -560,11 +568,5 @@ FOLLOWS = {"multi_gpu_seq_length": "seq_length", "seed": "timeout_s"}
 # Choices of the form that the pydantic fields do not declare.
 BY_HAND: Mapping[str, Mapping[str, Any]] = {
     "world_sizes": {"items": {"type": TEXT_OR_NUMBER, "minimum": 1, "pattern": "^[1-9][0-9]{0,4}$"}},
-    "variants": {"items": {"type": "string", "enum": list(VARIANTS)}, "examples": list(VARIANTS)},
-    "models": {"items": {"type": "string", "enum": [*MODELS, *SAME_SHAPE]}, "examples": list(MODELS)},
     **{name: {"type": ["object", "null"]} for name in ("own_variants", "purchase_usd")},
-    "strategies": {
-        "items": {"type": "string", "enum": (ours := [each for each in Strategy if each is not Strategy.OWN])},
-        "examples": ours,
-    },
 }

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import ValidationError, field_validator
+from pydantic import ValidationError
 
-from bench_image.contract.setting import setting
+from bench_image.contract.frozen import setting
 from trainbench.params.form_fields import FormParams, airflow_schema, form_fields
-from trainbench.params.refusals import refusal
+from trainbench.params.refusals import MONTH, refusal
 from trainbench.prices.quote import Basis, Ownership, Pricing
-
-MONTH = r"^20[0-9]{2}-(0[1-9]|1[0-2])$"
 
 
 class SpendParams(FormParams):
@@ -50,13 +47,6 @@ class SpendParams(FormParams):
         None, "Energy", "Electricity (USD per kWh)", "Empty: energy in kWh only.", gt=0, le=100
     )
     pue: float = setting(1.0, "Energy", "PUE", "The building's energy over that of its machines.", ge=1, le=10)
-
-    @field_validator("month", mode="before")
-    @classmethod
-    def _year_and_month(cls, month: Any) -> Any:
-        if isinstance(month, str) and not re.fullmatch(MONTH, month):
-            raise ValueError("write it as 2026-11")
-        return month
 
     @property
     def pricings(self) -> tuple[Pricing, ...]:

@@ -135,7 +135,7 @@ def _in_place(prop: Mapping[str, Any], defs: Mapping[str, Any]) -> dict[str, Any
     own = {key: value for key, value in prop.items() if key not in LEFT_OUT}
     if "$ref" in prop:
         target = defs[prop["$ref"].rsplit("/", 1)[-1]]
-        own |= {"type": target["type"], "enum": target["enum"]}
+        own = {"type": target["type"], "enum": target["enum"]} | own
     if choices := [option for option in prop.get("anyOf", ()) if option.get("type") != "null"]:
         own |= _one_of(choices, defs)
         if len(choices) < len(prop["anyOf"]):

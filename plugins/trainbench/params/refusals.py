@@ -16,7 +16,9 @@ from trainbench.core.grouping import grouped
 from trainbench.core.user_error import UserError
 from trainbench.params.form_fields import FormField
 
+MONTH = r"^20[0-9]{2}-(0[1-9]|1[0-2])$"
 PATTERNS = {
+    MONTH: "write it as 2026-11",
     NODE_NAME: "give a Kubernetes node name (lower-case letters, digits, '-' and '.')",
     MODEL_REFERENCE: "give a name, the path of a config.json, or a hub id with its revision, as name@commit",
 }

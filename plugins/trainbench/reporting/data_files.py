@@ -14,7 +14,6 @@ from trainbench.comparison.entries import value_text
 from trainbench.comparison.scaling import Efficiency, efficiencies
 from trainbench.core.csv_cells import Cell, lines
 from trainbench.figure_catalogue.run_figures import run_values
-from trainbench.planning.plan import Skipped
 from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
 from trainbench.results.fault_isolation import FaultIsolation
@@ -53,7 +52,17 @@ def metric_rows(campaign: Campaign, parts: FaultIsolation | None = None) -> Iter
             yield row | label(campaign.labels.get(result.spec.identity.group_id))
     for skipped in campaign.skipped:
         for node in skipped.nodes or (None,):
-            yield label(skipped.label) | _skipped_row(campaign, skipped, node)
+            yield label(skipped.label) | {
+                "strategy": skipped.strategy.value if skipped.strategy else skipped.what,
+                "world_size": skipped.gpus_per_node,
+                "campaign_id": campaign.campaign_id,
+                "group_id": skipped.group_id,
+                "node": node,
+                "status": skipped.state,
+                "error": skipped.reason,
+                "model": skipped.model,
+                "recipe": skipped.recipe.value if skipped.recipe else None,
+            }
 
 
 def _row(result: RunResult, cost: RunCost, efficiency: Efficiency | None) -> dict[str, Cell]:
@@ -120,18 +129,3 @@ OF_OUR_LOOP = (  # what no command of the user's own is asked for, though its sp
     "seq_len", "per_device_batch", "grad_accum", "recipe", "precision", "optimizer", "preset", "weights", "data",
     "micro_batch_size_asked", "gradient_checkpointing_asked", "gradient_checkpointing_chosen",
 )  # fmt: skip
-
-
-def _skipped_row(campaign: Campaign, skipped: Skipped, node: str | None) -> dict[str, Cell]:
-    """The row of a planned run that did not run, with what its plan says of it."""
-    return {
-        "strategy": skipped.strategy.value if skipped.strategy else skipped.what,
-        "world_size": skipped.gpus_per_node,
-        "campaign_id": campaign.campaign_id,
-        "group_id": skipped.group_id,
-        "node": node,
-        "status": skipped.state,
-        "error": skipped.reason,
-        "model": skipped.model,
-        "recipe": skipped.recipe.value if skipped.recipe else None,
-    }

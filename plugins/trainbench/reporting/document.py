@@ -1,13 +1,17 @@
-"""A document: sections of tables, lists, pictures and cards. Written as Markdown here, as HTML by `parts.html.j2`."""
+"""A document: sections of tables, lists, pictures and cards; as Markdown, and as one HTML file without the network."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from trainbench.core.formats import visible
 from trainbench.core.markdown import bullets, escape, folded, section, table
-from trainbench.core.tables import Table
+from trainbench.core.tables import Table, shortened
 
 
 class Text(NamedTuple):
@@ -63,22 +67,51 @@ def markdown(sections: Iterable[Section], links: Mapping[str, str]) -> Iterator[
     for each in sections:
         yield f"## {escape(each.title)}"
         for part in each.parts:
-            if written := _written(part, each, links).rstrip("\n"):
+            match part:
+                case Table(title=title):
+                    written = table(part, links) if title == each.title else section(part, links, 3)
+                case Text(text):
+                    written = escape(text)
+                case Lines(items):
+                    written = bullets(items)
+                case Closed(closed):
+                    written = folded(closed, links)
+                case Picture(name):
+                    written = f"![{name}](plots/{name}.png)"
+                case Card(level, title, facts):
+                    told = "".join(f"- **{name}:** {escape(text)}\n" for name, text in facts)
+                    written = f"### {escape(f'{level}: {title}')}\n\n{told}"
+            if written := written.rstrip("\n"):
                 yield written
 
 
-def _written(part: Part, within: Section, links: Mapping[str, str]) -> str:
-    match part:
-        case Table(title=title):
-            return table(part, links) if title == within.title else section(part, links, 3)
-        case Text(text):
-            return escape(text)
-        case Lines(items):
-            return bullets(items)
-        case Closed(closed):
-            return folded(closed, links)
-        case Picture(name):
-            return f"![{name}](plots/{name}.png)"
-        case Card(level, title, facts):
-            told = "".join(f"- **{name}:** {escape(text)}\n" for name, text in facts)
-            return f"### {escape(f'{level}: {title}')}\n\n{told}"
+def document_html(title: str, headline: str, sections: Sequence[Section], *, word: str, **more: Any) -> str:
+    """A document as HTML. `word` stands above the headline. Of `more`, each of which may be left out: `tone` and
+    `drill`, a sentence, of a report; `more`, sentences below the headline; `about` and `facts`, small; `pictures`: name
+    -> SVG; `links`: run id -> address of its result; `script`: address of the pages' script, for a page in Airflow.
+    """
+    empty: dict[str, Any] = dict.fromkeys(("tone", "drill", "about", "script")) | dict.fromkeys(("more", "facts"), ())
+    known = {"title": title, "headline": headline, "sections": sections, "word": word, "pictures": {}, "links": {}}
+    return environment().get_template("document.html.j2").render(empty | known | more)
+
+
+def environment(*folders: Path, ends_with_newline: bool = True) -> Environment:
+    """The environment of our templates and those of more folders, which escapes every value. `ends_with_newline`: what
+    they render.
+    """
+    made = Environment(
+        loader=FileSystemLoader([*folders, Path(__file__).parent / "templates"]),
+        autoescape=True,
+        finalize=shown_value,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=ends_with_newline,
+    )
+    made.filters |= {"shortened": shortened, "kind": lambda part: type(part).__name__}
+    return made
+
+
+def shown_value(value: object) -> object:
+    """The text of a template's value, before it is escaped."""
+    return visible(value) if type(value) is str else value  # not Markup, which a macro of ours has made

@@ -27,7 +27,7 @@ def tables() -> tuple[Table, Table]:
         title="States of a node and their reasons, the worst first",
     )
     explained = [(each.label, each.read, each.field) for each in FIGURES if each.read]
-    columns = text_columns("figure", "meaning", "field of result.json", long="meaning")
+    columns = text_columns("figure", "meaning", "field", long="meaning")
     return states, make_table(explained, columns, name="figures", title="Figures")
 
 

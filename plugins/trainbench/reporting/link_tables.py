@@ -22,14 +22,22 @@ def tables(campaign: Campaign) -> Iterator[Table]:
     runs = [run for run in campaign.results if run.spec.link_sweep]
     if not runs:
         return
+
+    def peak(collective: Collective, run: RunResult) -> float | None:
+        return run.links.peak_gb_per_s(collective) if run.links else None
+
+    def latency_us(run: RunResult) -> float | None:
+        latency_s = run.links.latency_s(Collective.ALL_REDUCE) if run.links else None
+        return latency_s * 1e6 if latency_s else None
+
     yield make_table(
         sorted(runs, key=lambda run: run.spec.identity.round),
         (
             integer("round", lambda run: run.spec.identity.round),
             text("nodes", lambda run: ", ".join(run.spec.identity.nodes)),
             text("inner link", lambda run: "on" if run.spec.link_sweep and run.spec.link_sweep.inner_link else "off"),
-            *(number(f"{_title(each)} GB/s", partial(_peak, each)) for each in Collective),
-            number("latency us", _latency_us),
+            *(number(f"{_title(each)} GB/s", partial(peak, each)) for each in Collective),
+            number("latency us", latency_us),
             text("state", lambda run: run.status.value if run.links or run.error else NA),
         ),
         tone=lambda run: Tone.BAD if run.error else Tone.PLAIN,
@@ -66,15 +74,6 @@ def _by_size(runs: list[RunResult], what: str) -> Table:
 
 def _title(collective: Collective) -> str:
     return collective.replace("_", "-")
-
-
-def _peak(collective: Collective, run: RunResult) -> float | None:
-    return run.links.peak_gb_per_s(collective) if run.links else None
-
-
-def _latency_us(run: RunResult) -> float | None:
-    latency_s = run.links.latency_s(Collective.ALL_REDUCE) if run.links else None
-    return latency_s * 1e6 if latency_s else None
 
 
 def _size(num_bytes: int) -> str:

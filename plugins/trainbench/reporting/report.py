@@ -1,23 +1,30 @@
-"""A campaign's report: the verdict first, then the evidence, then how to read it. As BENCHMARK_REPORT.md here, as
-report.html in `html`.
+"""A campaign's report: the verdict first, then the evidence, then how to read it. As BENCHMARK_REPORT.md and as
+report.html.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from bench_image.contract.work import Device
 from trainbench.core.formats import count, duration, moment, sentence
 from trainbench.core.grouping import grouped
 from trainbench.core.markdown import bullets, escape
-from trainbench.core.tables import LOG_LINK, Table, Tone, only
+from trainbench.core.tables import LOG_LINK, RESULT_LINK, Table, Tone, only
 from trainbench.core.verdicts import Finding, State
+from trainbench.figure_catalogue import run_figures
 from trainbench.reporting import cost_report, glossary, plots, run_tables, verdict_text
 from trainbench.reporting.comparison_sections import comparison_sections
-from trainbench.reporting.document import Card, Closed, Lines, Part, Picture, Section, Text, markdown
+from trainbench.reporting.document import Card, Closed, Lines, Part, Picture, Section, Text, document_html, markdown
+from trainbench.reporting.pictures import svg
 from trainbench.results.campaign import Campaign
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WORDS = {Tone.GOOD: "All well", Tone.WARN: "Look closer", Tone.BAD: "Action needed"}
 MAX_ALIKE = 3  # findings of one level and category are all shown; of more the first
 MOST_OPEN = 20  # rows of nodes that are well, and of evidence, which few readers look up
 OTHER_FILES = {
@@ -48,6 +55,46 @@ def benchmark_report(campaign: Campaign, files: Sequence[str] = (), compared: Se
     return "\n\n".join([*head, *markdown(report_sections(campaign, pictures, compared), links), *tail]) + "\n"
 
 
+class InAirflow(NamedTuple):
+    """The report as a page inside Airflow: the address of the pages' script, of a run's result by `{run_id}`, and of
+    its kept log by `{run_id}` and `{name}`.
+    """
+
+    script: str
+    result_link: str
+    log_link: str
+
+
+def report_html(
+    campaign: Campaign,
+    pictures: Mapping[str, Figure],
+    compared: Sequence[Section] | None = None,
+    page: InAirflow | None = None,
+) -> str:
+    """The report as HTML. `pictures`: those of `plots.draw`. `compared`: the result of `comparison_sections` where the
+    caller has it. `page`: None for the file in the store.
+    """
+    badge = verdict_text.drill_badge(campaign)
+    tone = Tone.PLAIN if badge else verdict_text.tone(campaign)  # a detected drill is no alarm
+    word = badge or WORDS[tone]
+    result_link = page.result_link if page else RESULT_LINK
+    run_ids = [result.spec.identity.run_id for result in campaign.results]
+    return document_html(
+        f"{word}: {campaign.title}",
+        verdict_text.verdict(campaign, is_brief=True),
+        tuple(report_sections(campaign, pictures, compared, page.log_link if page else LOG_LINK)),
+        word=word,
+        tone=tone,
+        drill=verdict_text.drill_sentence(campaign),
+        more=verdict_text.next_lines(campaign),
+        about=campaign.title,
+        facts=facts_of(campaign),
+        pictures={name: svg(figure) for name, figure in pictures.items()},
+        links={run_id: result_link.format(run_id=run_id) for run_id in run_ids},
+        script=page.script if page else None,
+    )
+
+
 def facts_of(campaign: Campaign) -> tuple[str, ...]:
     took = duration((campaign.finished_at - campaign.started_at).total_seconds())
     runs = count(len(campaign.results), "run")
@@ -66,10 +113,9 @@ def report_sections(
         yield Section(f"Over the number of {units}", curves, "plots", "Plots")
     yield _evidence("Findings", _findings(campaign, log_link), "findings")
 
-    rates, *others = (make(campaign) for make in (run_tables.performance, run_tables.probes, run_tables.telemetry))
+    rates, *others, seconds = (run_tables.runs_table(campaign, each) for each in run_figures.SECTIONS)
     measured = rates if rates.rows else Text("No run measured a throughput.")
     yield _evidence("Runs", [measured, *_filled(*others)], "runs")
-    seconds = run_tables.startup(campaign)
     shown = seconds if seconds.rows else Text("No run reported the seconds of its phases.")
     yield _evidence(seconds.title, [shown], "seconds", "Seconds")
 

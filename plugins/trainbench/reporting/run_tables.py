@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 
 from bench_image.contract.result import RunError, RunResult
 from bench_image.contract.result_sections import Context
@@ -63,12 +62,6 @@ def runs_table(campaign: Campaign, section: str) -> Table:
             *(f"{NA} – {', '.join(dict.fromkeys(labels))}: {why}." for why, labels in absent.items()),
         ),
     )
-
-
-performance, probes, startup, telemetry = (
-    partial(runs_table, section=each)
-    for each in (run_figures.PERFORMANCE, run_figures.PROBES, run_figures.STARTUP, run_figures.TELEMETRY)
-)
 
 
 def failures(campaign: Campaign, log_link: str = LOG_LINK) -> Table:

@@ -9,7 +9,7 @@ from trainbench.core.verdicts import by_level
 from trainbench.history import summaries as history_rows
 from trainbench.pods.gangs import failed_rank
 from trainbench.pods.pod_log import log_file
-from trainbench.reporting import comparison_sections, cost_report, data_files, html, plots, report
+from trainbench.reporting import comparison_sections, cost_report, data_files, plots, report
 from trainbench.reporting.pictures import png
 from trainbench.results.artefacts import CAMPAIGN_FILE, Store
 from trainbench.results.campaign import Campaign
@@ -59,7 +59,7 @@ def _files(campaign: Campaign, parts: FaultIsolation) -> Files:
     documents: Mapping[str, Callable[[], str]] = {
         "metrics.csv": lambda: data_files.metrics_csv(campaign, parts),
         "COST_REPORT.md": lambda: cost_report.cost_report(campaign),
-        "report.html": lambda: html.report_html(campaign, pictures, sections),
+        "report.html": lambda: report.report_html(campaign, pictures, sections),
         "BENCHMARK_REPORT.md": lambda: report.benchmark_report(campaign, [*sorted(files), *beside], sections),
     }
     files |= {f"plots/{each}.png": png(figure) for each, figure in pictures.items()}

@@ -65,7 +65,10 @@ def speed(campaign: Campaign) -> tuple[Table, ...]:
         rows = []
         texts: dict[object, str] = {}
         for of_kind in grouped(((cell.recipe, cell.gpu), cell) for cell in done).values():
-            entries = [_entry(cell) for cell in of_kind]
+            entries = [
+                Entry(strategy=cell.results[0].spec.placement.strategy, world_size=cell.num_gpus, results=cell.results)
+                for cell in of_kind
+            ]
             texts |= zip((cell.key for cell in of_kind), scaling_texts(entries, scaling), strict=True)
         for of_recipe in grouped((cell.recipe, cell) for cell in of_model).values():
             for _, of_size in sorted(grouped((cell.num_gpus, cell) for cell in of_recipe).items()):
@@ -79,10 +82,6 @@ def speed(campaign: Campaign) -> tuple[Table, ...]:
             title = f"{model}, {work.seq_length:,} tokens, {work.precision}, {work.preset}"
         tables.append(_speed([*rows, *map(_Row, nowhere)], of_model, wanted, has_several, title, notes))
     return tuple(tables)
-
-
-def _entry(cell: SurveyCell) -> Entry:
-    return Entry(strategy=cell.results[0].spec.placement.strategy, world_size=cell.num_gpus, results=cell.results)
 
 
 def _speed(

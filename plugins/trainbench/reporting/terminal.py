@@ -49,8 +49,9 @@ def verdict_table(campaign: Campaign) -> Group:
 
 
 def titled(content: Table) -> Group:
-    """A table with its title above and its notes below."""
-    return Group(plain(content.title, style="bold"), rich_table(content), *map(plain, content.notes))
+    """A table with its title above and its notes below; without a row no empty frame."""
+    shown = [rich_table(content)] if content.rows else []
+    return Group(*([plain(content.title, style="bold")] if content.title else []), *shown, *map(plain, content.notes))
 
 
 def plain(text: str, style: str = "") -> Text:

@@ -73,7 +73,10 @@ def verdict(campaign: Campaign, *, is_brief: bool = False) -> str:
             for run, placement, error in [(result.spec.identity, result.spec.placement, result.error)]
             if error
         )
-        parts += [*_answered(campaign), _measured(campaign), *([f"No figure from {listing(bad)}."] if bad else [])]
+        noise = noise_floor.headline(campaign) if campaign.campaign_kind is CampaignKind.NOISE else None
+        of_runs = (*configuration_tables.headline(campaign), *survey_tables.headline(campaign))
+        answers = filter(None, (recommendations.headline(campaign), *of_runs, noise))
+        parts += [*answers, _measured(campaign), *([f"No figure from {listing(bad)}."] if bad else [])]
     elif is_lone:
         alone = "Nodes were not compared: each work ran on one node only."
         parts += [recommendations.headline(campaign) or alone, _measured(campaign)]
@@ -121,13 +124,6 @@ def _is_lone(campaign: Campaign) -> bool:
 def next_lines(campaign: Campaign) -> tuple[str, ...]:
     """The first step that nodes need which were not drilled."""
     return next_steps(campaign, of_drills=False)[:1]
-
-
-def _answered(campaign: Campaign) -> list[str]:
-    """The verdict of a campaign that compares runs, not nodes."""
-    noise = noise_floor.headline(campaign) if campaign.campaign_kind is CampaignKind.NOISE else None
-    of_runs = (*configuration_tables.headline(campaign), *survey_tables.headline(campaign))
-    return [text for text in (recommendations.headline(campaign), *of_runs, noise) if text]
 
 
 def _measured(campaign: Campaign) -> str:

@@ -23,8 +23,8 @@ from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-from pydantic_core import to_json
+from pydantic import AwareDatetime, TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
 
 from bench_image.contract.frozen import ContractError
 from bench_image.contract.parse import explain, refuse_dense
@@ -43,6 +43,7 @@ from trainbench.results.store_files import (
     as_store_errors,
     is_local,
     no_progress,
+    opened,
     rank_file,
     read_bounded,
     read_results,
@@ -58,6 +59,7 @@ CAMPAIGN_FILE, PLAN_FILE = "verdict.json", "plan.json"
 LEVELS_FILE = "levels.toml"
 # 1,000 nodes of 8 GPUs, each GPU measured by itself, make 110 MB; who reads it needs about six times its bytes.
 MAX_CAMPAIGN_BYTES = 200_000_000
+HEAD_BYTES = 65_536  # hold a campaign's names and times
 MAX_INDENTED_BYTES = MAX_RESULT_BYTES // 8  # larger results are for programs: indentation would add half
 WRITERS = 16
 SUMMARY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){0,3}")
@@ -212,6 +214,18 @@ class Store:
 
     def read_campaign(self, campaign_id: str) -> Campaign:
         return read_campaign(self._summary_file(campaign_id, CAMPAIGN_FILE), self.root)
+
+    def ended_at(self, campaign_id: str) -> datetime | None:
+        """When the campaign ended, by the first bytes of its verdict: its times stand before its results. None: they do
+        not say it.
+        """
+        path = self._summary_file(campaign_id, CAMPAIGN_FILE)
+        with as_store_errors(path, "read"), opened(path, self.root) as file:
+            head = file.read(HEAD_BYTES)
+        try:
+            return TypeAdapter(AwareDatetime).validate_python(from_json(head, allow_partial=True)["finished_at"])
+        except (ValueError, LookupError, TypeError):
+            return None
 
     def write_summary(self, campaign_id: str, files: Mapping[str, str | bytes]) -> dict[str, str]:
         """Write the files (relative name -> content) after checking all names; return relative name -> address."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from bench_image.contract.gpu_specs import peak_tflops
 from bench_image.contract.options import Precision
 from bench_image.contract.result import RunResult, Status
-from bench_image.contract.shared_gpus import OTHERS_MEMORY_GB
+from bench_image.contract.result_sections import OTHERS_MEMORY_GB
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device
 from trainbench.core.formats import count, figure, listing

@@ -190,13 +190,6 @@ class KeepAway(StrEnum):
     TAINT = "taint"
 
 
-class TaintEffect(StrEnum):
-    """The effect of the taint on new pods. Neither effect evicts a pod."""
-
-    NO_SCHEDULE = "NoSchedule"
-    PREFER_NO_SCHEDULE = "PreferNoSchedule"
-
-
 class SettingsError(UserError, ValueError):
     """A variable has a value that is not allowed. The message names the variable, the value and what is allowed."""
 
@@ -304,9 +297,6 @@ class Settings(PodSettings, BaseSettings):
         KeepAway.OFF,
         description="marks a node that is confirmed to be red, until it is well: `taint` or `label` "
         "`trainbench.io/breach` ([keep-bad-nodes-away.md](keep-bad-nodes-away.md))",
-    )
-    keep_away_effect: TaintEffect = Field(
-        TaintEffect.NO_SCHEDULE, description="effect of that taint: `NoSchedule` or `PreferNoSchedule`"
     )
     keep_away_max_pct: int = Field(
         10, ge=1, le=100, description="percent of the GPU nodes that may be marked at the same time, rounded down"

@@ -21,7 +21,7 @@ TABLES = {
     "?table=heat": "node,gpu_name,day,state,why",
     "?table=nodes": "node,state,reason,since,next",
     "nodes/node-3?table=events": "when,kind,what",
-    "nodes/node-3?table=latest": "work,state,samples/s,against_peers,against_own_past,against_level",
+    "nodes/node-3?table=latest": "work,when,state,samples/s,against_peers,against_own_past,against_level",
     "nodes/node-3?table=points-1": "when,state,samples/s",
     "strategies?": "gpu_name,model,recipe",
     "costs?table=months": "month,cost,GPU-hours",

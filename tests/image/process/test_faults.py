@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from bench_image.parallel.process_group import ProcessGroup
 from bench_image.process.exit_codes import EXIT_CODES, ProcessExits
 from bench_image.process.merge import merge
 from bench_image.process.phases import profile
-from bench_image.process.rank_report import Journal
+from bench_image.process.rank_report import Journal, read_reports
 from tests.builders.image_processes import (
     ENDLESS,
     ROOT,
@@ -179,6 +180,22 @@ def test_a_profiler_that_fails_does_not_lose_what_was_measured(tmp_path: Path, m
 
     assert journal.report.communication is None
     assert journal.report.missing["communication"] == "the steps could not be profiled: CUPTI is not allowed here"
+
+
+def test_a_rank_that_ends_itself_is_not_overwritten_by_its_main_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both write where another rank has ended: the file was cut, and a hang became `broken_figures`."""
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    journal = Journal(tmp_path, now=0.0)
+    main = threading.Thread(target=journal.write, args=(Status.ERROR, None))
+    with journal.lock:
+        main.start()
+        main.join(0.2)
+        assert list(tmp_path.iterdir()) == []
+    main.join()
+    assert [report.status for report in read_reports(tmp_path)] == [Status.ERROR]
 
 
 DEAF = """

@@ -14,13 +14,18 @@ from typing import Any
 import psutil
 import pytest
 
-from bench_image.contract.own_job import OwnJob
+from bench_image.contract.own_job import OwnJob, choose_profiles
 from bench_image.contract.parse import parse_result
 from bench_image.contract.pod_io import HOST_PYTHONPATH_ENV, PROFILES_ENV
 from bench_image.contract.result import RunResult, Status
+from bench_image.contract.result_sections import HostTelemetry
 from bench_image.contract.spec import Identity, Placement, RunSpec
 from bench_image.contract.work import Work
+from bench_image.process.exit_codes import ProcessExits
+from bench_image.process.job_log import JobLog
+from bench_image.process.own_job import Heard, result_of
 from tests.builders.ports import free_port
+from tests.image.process.test_merge import make_context, make_sample
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = str(ROOT / "docs" / "examples" / "own_job.py")
@@ -77,6 +82,25 @@ def test_a_command_runs_in_its_environment_beside_the_sampler(tmp_path: Path) ->
     seen = json.loads((tmp_path / "seen.json").read_text())
     assert (seen["A"], seen["PYTHONPATH"], seen["cwd"], seen["PYTHONUNBUFFERED"]) == ("1", "/mine", str(tmp_path), "1")
     assert "TRAINBENCH_SPEC" not in seen
+
+
+@pytest.mark.parametrize(("nodes", "sampled_s", "joules"), [(1, 4.0, 15.625), (2, 4.0, 31.25), (1, 0.0, None)])
+def test_energy_is_the_mean_power_over_the_rate(nodes: int, sampled_s: float, joules: float | None) -> None:
+    """1,000 J in 4 s are 250 W; at 16 samples/s and 200 tokens/s that is 15.625 J a sample, 1.25 J a token. One of two
+    pods does half of them. Lines within a second leave no time that the energy is of.
+    """
+    spec = spec_of(["train"], {}, 60).changed(placement={"nodes": nodes}, identity={"peers": ("b",) * (nodes - 1)})
+    assert spec.work.own_job
+    log = JobLog(choose_profiles("trainbench"), spec.work.own_job, nodes)
+    for number in range(10):
+        log.add(f"trainbench: step={number} seconds=0.5 samples=8 tokens=100", 1000.5 + number / 2)
+    heard = Heard(
+        log, ProcessExits({0: 0}), make_context("NVIDIA H200"), (make_sample(1000.0),), HostTelemetry(), sampled_s,
+        10**9, 1000.0, 1006.0,
+    )  # fmt: skip
+    telemetry = result_of(spec, heard, {"context": "not read"}).telemetry
+
+    assert (telemetry.energy_per_sample_j, telemetry.energy_per_token_j) == (joules, joules and joules * 16 / 200)
 
 
 GARBAGE = "import os; os.write(1, bytes(range(256)) * 4000)"

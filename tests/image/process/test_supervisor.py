@@ -126,7 +126,7 @@ def test_figures_of_the_ranks_that_cannot_be_still_make_a_result(
     assert result.status is Status.ERROR
     assert result.error is not None
     assert (result.error.kind, result.error.phase) == ("broken_figures", Phase.REPORT)
-    assert result.error.message.startswith("the ranks' figures break the contract: status: Field required; ")
+    assert result.error.message.startswith("the ranks' figures break the contract: phase: Field required; ")
 
 
 def test_kubernetes_gets_one_line(tmp_path: Path) -> None:

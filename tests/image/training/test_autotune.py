@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bench_image.contract import candidates
-from bench_image.contract.candidates import Candidate
-from bench_image.contract.memory_estimate import USABLE_SHARE, memory_need_bytes
+from bench_image.contract import memory_estimate
+from bench_image.contract.memory_estimate import USABLE_SHARE, Candidate, memory_need_bytes
 from bench_image.contract.options import Recipe
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import AUTO
@@ -152,7 +151,7 @@ def test_trials_take_the_fastest_of_the_three_largest_that_fit() -> None:
 @pytest.mark.parametrize("recipe", [Recipe.FULL, Recipe.LORA])
 def test_after_trials_the_run_begins_as_one_without(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """The trials train, and draw random numbers for dropout."""
-    monkeypatch.setattr(candidates, "SIZES", (1, 2))
+    monkeypatch.setattr(memory_estimate, "SIZES", (1, 2))
     given = make_spec(recipe=recipe, micro_batch_size="auto", gradient_checkpointing=False)
     tuned, untouched = build(given, CPU), build(given, CPU)
     before = torch.get_rng_state()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,10 @@ class Logs:
     def pods(self, labels: dict[str, str]) -> tuple[dict[str, Any], ...]:
         return tuple(pod for pod in self._pods if labels.items() <= pod["metadata"]["labels"].items())
 
-    def log(self, name: str, _: str) -> str:
+    def log_lines(self, name: str, _: str) -> Iterator[str]:
         if (text := self._logs[name]) is None:
             raise Refused("read log", 500, "Internal", "the node does not answer")
-        return text
+        yield from text.split("\n")
 
 
 def applied(spec: RunSpec, phase: str = "Succeeded", rank: int = 0, owner: Owner | None = None) -> dict[str, Any]:

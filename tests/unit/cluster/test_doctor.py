@@ -29,7 +29,6 @@ from trainbench.cluster.doctor import (
     verdict,
 )
 from trainbench.cluster.kubernetes_api import NEEDED, Cluster, Refused, Unreachable
-from trainbench.cluster.local_nodes import LocalGpus
 from trainbench.history.history import open_history
 from trainbench.history.tables import REVISION
 from trainbench.planning.nodes import Fleet, GpuNode
@@ -514,15 +513,21 @@ def test_the_interpreter_lists_its_modules_without_importing_them(
     assert summary.startswith(" does not run: ")
 
 
+BOX = GpuNode(name="box", num_gpus=8, gpu_product="NVIDIA H200", gpu_memory_bytes=150_754_820_096)
+
+
 @pytest.mark.parametrize(
     ("gpus", "summary"),
     [
         (None, "nvidia-smi lists none: only trials on the CPU can run here"),
-        (LocalGpus(count=8, product="NVIDIA H200", memory_bytes=150_754_820_096), "8 x NVIDIA H200, 150.8 GB each"),
+        (
+            BOX,
+            "8 x NVIDIA H200, 150.8 GB each",
+        ),
     ],
 )
 def test_a_machine_without_a_visible_gpu_is_ready_for_trials_and_says_so(
-    gpus: LocalGpus | None, summary: str, monkeypatch: pytest.MonkeyPatch
+    gpus: GpuNode | None, summary: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "visible_gpus", lambda: gpus)
     settings = read_settings({"TRAINBENCH_LAUNCHER": "local", "TRAINBENCH_LOCAL_PYTHON": sys.executable})

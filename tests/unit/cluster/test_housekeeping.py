@@ -14,7 +14,7 @@ from bench_image.contract.result_lines import result_lines
 from bench_image.contract.spec import RunSpec
 from tests.builders import make_failed, make_result
 from trainbench.cluster import pod_deletions
-from trainbench.cluster.housekeeping import Liveness, Rules, faults, names_by_outcome, summary, sweep_pods, table
+from trainbench.cluster.housekeeping import Liveness, faults, names_by_outcome, summary, sweep_pods, table
 from trainbench.cluster.kubernetes_api import Refused, Unreachable
 from trainbench.core.tables import Tone
 from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, Owner, PodSettings, installation_labels, manifest
@@ -80,7 +80,7 @@ def store(tmp_path: Path) -> Store:
 
 def sweep(pods: Any, mode: Housekeeping, store: Store, labels: dict[str, str] = OURS) -> Any:
     liveness = {OVER: Liveness.ENDED, LIVE: Liveness.LIVE}
-    return sweep_pods(pods, labels, lambda owner: liveness[owner], Rules(), mode, store, NOW)
+    return sweep_pods(pods, labels, lambda owner: liveness[owner], mode, store, NOW)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainbench.cluster import local_nodes as local_fleet
-from trainbench.cluster.local_nodes import LocalGpus, visible_gpus
+from trainbench.cluster.local_nodes import visible_gpus
 from trainbench.params.campaign_params import parse_params
 from trainbench.settings.environment import read_settings
 
@@ -25,7 +25,8 @@ def test_all_gpus_that_a_process_here_sees_are_counted(environ: dict[str, str], 
     """143,771 MiB x 2^20 = 150,754,820,096 bytes."""
     gpus = visible_gpus(environ, lambda: LISTED)
 
-    assert gpus == LocalGpus(count=count, product="NVIDIA H200", memory_bytes=150_754_820_096)
+    assert gpus
+    assert (gpus.num_gpus, gpus.gpu_product, gpus.gpu_memory_bytes) == (count, "NVIDIA H200", 150_754_820_096)
 
 
 @pytest.mark.parametrize(

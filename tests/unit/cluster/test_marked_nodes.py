@@ -46,11 +46,6 @@ def labelled(value: dict[str, Any], **labels: str) -> dict[str, Any]:
     ("environ", "label", "taints"),
     [
         ({}, None, [OTHER, {"key": KEY, "value": "night-1", "effect": "NoSchedule"}]),
-        (
-            {"KEEP_AWAY_EFFECT": "PreferNoSchedule"},
-            None,
-            [OTHER, {"key": KEY, "value": "night-1", "effect": "PreferNoSchedule"}],
-        ),
         ({"KEEP_AWAY": "label"}, "night-1", [OTHER]),
     ],
 )

@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from trainbench.cluster.housekeeping import Action, Liveness, Rules, pod_verdict
+from trainbench.cluster.housekeeping import Action, Liveness, pod_verdict
 from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, Owner
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-RULES = Rules(min_age_s=900, keep_ended_s=86_400)
-TRUSTING = RULES.model_copy(update={"trust_age": True})
 RUN = Owner(dag_id="node_consistency", dag_run_id="scheduled__2026-11-21T02:00:00+00:00")
 OURS = f"its run {RUN.dag_run_id} of node_consistency"
 KEEP, RELEASE, DELETE, REPORT = Action.KEEP, Action.RELEASE, Action.DELETE, Action.REPORT
@@ -46,8 +44,8 @@ def pod(
     }
 
 
-def verdict(pod: dict[str, Any], liveness: Liveness = Liveness.ENDED, rules: Rules = RULES) -> tuple[Action, str]:
-    return pod_verdict(pod, lambda _: liveness, rules, NOW)
+def verdict(pod: dict[str, Any], liveness: Liveness = Liveness.ENDED, trusts_age: bool = False) -> tuple[Action, str]:
+    return pod_verdict(pod, lambda _: liveness, NOW, trusts_age)
 
 
 @pytest.mark.parametrize(
@@ -64,9 +62,9 @@ def test_only_a_pod_whose_run_is_known_to_be_over_goes_or_one_of_an_unknown_run_
 ) -> None:
     assert verdict(pod(), liveness) == (action, reason)
     assert verdict(pod(phase="Pending"), liveness) == (action, reason)
-    assert verdict(pod(), liveness, TRUSTING)[0] is trusting
-    assert verdict(pod(hours_old=0.24), liveness, TRUSTING) == (KEEP, "younger than 15 min 00 s")
-    assert verdict(pod(hours_old=0.26), liveness, TRUSTING)[0] is trusting
+    assert verdict(pod(), liveness, trusts_age=True)[0] is trusting
+    assert verdict(pod(hours_old=0.24), liveness, trusts_age=True) == (KEEP, "younger than 15 min 00 s")
+    assert verdict(pod(hours_old=0.26), liveness, trusts_age=True)[0] is trusting
 
 
 def test_a_pod_that_names_no_run_or_half_of_one_is_reported_and_left() -> None:
@@ -74,22 +72,22 @@ def test_a_pod_that_names_no_run_or_half_of_one_is_reported_and_left() -> None:
     half = pod()
     del half["metadata"]["annotations"][DAG_RUN_ID]
     for unowned in (pod(owner=None), half):
-        assert verdict(unowned, rules=TRUSTING) == (REPORT, why)
+        assert verdict(unowned, trusts_age=True) == (REPORT, why)
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 @pytest.mark.parametrize("owner", [RUN, None])
 def test_an_ended_pod_is_kept_for_its_log_and_then_goes_whoever_made_it(phase: str, owner: Owner | None) -> None:
-    fresh = verdict(pod(hours_old=40, phase=phase, owner=owner, ended_hours_ago=23))
-    assert fresh == (KEEP, "has ended; its log is kept for 24 h 00 min")
-    old = pod(hours_old=40, phase=phase, owner=owner, ended_hours_ago=25)
-    assert verdict(old) == (DELETE, "ended 25 h 00 min ago")
+    fresh = verdict(pod(hours_old=90, phase=phase, owner=owner, ended_hours_ago=71))
+    assert fresh == (KEEP, "has ended; its log is kept for 72 h 00 min")
+    old = pod(hours_old=90, phase=phase, owner=owner, ended_hours_ago=73)
+    assert verdict(old) == (DELETE, "ended 3.0 days ago")
     assert verdict(old, Liveness.LIVE)[0] is (KEEP if owner else DELETE)
 
 
 def test_an_evicted_pod_has_no_container_that_ended_and_counts_from_its_creation() -> None:
-    assert verdict(pod(hours_old=25, phase="Failed"))[0] is DELETE
-    assert verdict(pod(hours_old=23, phase="Failed"))[0] is KEEP
+    assert verdict(pod(hours_old=73, phase="Failed"))[0] is DELETE
+    assert verdict(pod(hours_old=71, phase="Failed"))[0] is KEEP
 
 
 def test_a_pod_that_is_being_deleted_is_left_to_it_unless_its_node_is_lost() -> None:

@@ -18,9 +18,9 @@ from trainbench.core.tables import (
     text_columns,
     text_row,
 )
+from trainbench.figure_catalogue.run_figures import PERFORMANCE
 from trainbench.reporting import run_tables
-from trainbench.reporting.html import report_html
-from trainbench.reporting.report import benchmark_report
+from trainbench.reporting.report import benchmark_report, report_html
 
 
 def long_table(rows: int, **tones: Tone) -> Table:
@@ -58,7 +58,7 @@ def test_a_report_of_thousands_of_runs_can_be_opened() -> None:
     results = [make_result(f"node-{i}") for i in range(1200)]
     nodes = [gpu_node(f"node-{i}", 9.5, 9.5) for i in range(1200)]
     campaign = make_campaign(results, [make_group(nodes, results[0].spec.identity.group_id)])
-    performance = run_tables.performance(campaign)
+    performance = run_tables.runs_table(campaign, PERFORMANCE)
     assert (len(performance.rows), performance.notes[0]) == (
         MAX_ROWS,
         "And 1,000 more runs: metrics.csv has all of them.",

@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 
 from trainbench.core.number_checks import QuantityError
-from trainbench.cost.job_estimates import Rate, TrainingJob, estimate, estimate_table, headline, prices_table
+from trainbench.cost.job_estimates import TrainingJob, estimate, estimate_table, headline, prices_table
 from trainbench.prices.price_tables import Price
 from trainbench.prices.quote import Basis, Interruptions, Ownership, Pricing
 
 TODAY = date(2026, 11, 21)
-JOB = TrainingJob(work="a job", gpu="NVIDIA A10", num_gpus=4, num_samples=10_000)
-RATE = Rate(samples_per_s=5.5, num_gpus=4, source="given")
+JOB = TrainingJob(work="a job", gpu="NVIDIA A10", num_gpus=4, num_samples=10_000, samples_per_s=5.5, rate_from="given")
 
 
 def price(usd: float = 0.60, gpus: int = 1, spot: float | None = None, **fields: Any) -> Price:
@@ -25,7 +24,7 @@ def price(usd: float = 0.60, gpus: int = 1, spot: float | None = None, **fields:
 
 def test_the_four_nodes_of_the_reference_document() -> None:
     """10,000 / 5.5 = 1818.2 s = 0.50505 h; 4 GPUs x $0.60 x 0.50505 = $1.2121; per 1K $0.12121."""
-    result = estimate(JOB, RATE, [price()], Pricing(), TODAY)
+    result = estimate(JOB, [price()], Pricing(), TODAY)
     (offer,) = result.offers
     assert result.hours == pytest.approx(0.50505, abs=1e-5)
     assert (offer.instances, offer.billed_gpus, offer.hours) == (4, 4, result.hours)
@@ -38,96 +37,79 @@ def test_the_four_nodes_of_the_reference_document() -> None:
 
 def test_whole_instances_are_paid_for() -> None:
     """$4.80 / 8 = $0.60 a GPU-hour, but all eight are paid for: 0.50505 h x $4.80 = $2.4242, twice as much."""
-    result = estimate(JOB, RATE, [price(4.80, gpus=8)], Pricing(), TODAY)
+    result = estimate(JOB, [price(4.80, gpus=8)], Pricing(), TODAY)
     (offer,) = result.offers
     assert (offer.instances, offer.billed_gpus, offer.usd) == (1, 8, pytest.approx(2.4242, abs=1e-4))
     assert "Whole instances are billed: some have more than the job's 4 GPUs." in result.assumptions
+    both = estimate(JOB, [price(4.80, gpus=8), price()], Pricing(), TODAY).assumptions
+    assert both[-3].startswith("Several instances: the rate holds only if")
 
 
 def test_a_begun_instance_is_paid_for() -> None:
     """10 GPUs on instances of 8: two of them, 16 GPUs. 10,000 / 5.5 / 3600 h x 16 x $0.60 = $4.8485."""
     job = JOB.model_copy(update={"num_gpus": 10})
-    (offer,) = estimate(job, RATE, [price(4.80, gpus=8)], Pricing(), TODAY).offers
+    (offer,) = estimate(job, [price(4.80, gpus=8)], Pricing(), TODAY).offers
     assert (offer.instances, offer.billed_gpus, offer.usd) == (2, 16, pytest.approx(4.8485, abs=1e-4))
 
 
 def test_epochs_are_shown_and_paid() -> None:
-    result = estimate(JOB.model_copy(update={"epochs": 3}), RATE, [price()], Pricing(), TODAY)
+    result = estimate(JOB.model_copy(update={"epochs": 3}), [price()], Pricing(), TODAY)
     assert (result.num_samples, result.offers[0].usd) == (30_000, pytest.approx(3.6364, abs=1e-4))
     assert "3 epochs of 10,000 samples." in result.assumptions
 
 
 def test_offers_are_sorted_by_what_the_job_costs() -> None:
     rows = [price(4.80, gpus=8), price(0.70), price(1.20, gpus=2, provider="Q")]
-    result = estimate(JOB, RATE, rows, Pricing(), TODAY)
+    result = estimate(JOB, rows, Pricing(), TODAY)
     assert [offer.billed_gpus for offer in result.offers] == [4, 4, 8]
     assert [offer.provider for offer in result.offers] == ["Q", "P", "P"]
 
 
 def test_a_pcie_card_is_not_offered_at_the_price_of_another() -> None:
     rows = [price(gpu="H100"), price(gpu="H100 PCIe", provider="Q"), price(gpu="H100", own=True, provider="mine")]
-    result = estimate(JOB.model_copy(update={"gpu": "NVIDIA H100 PCIe"}), RATE, rows, Pricing(), TODAY)
+    result = estimate(JOB.model_copy(update={"gpu": "NVIDIA H100 PCIe"}), rows, Pricing(), TODAY)
     assert {offer.provider for offer in result.offers} == {"Q", "mine"}
 
 
 class TestSpot:
-    def test_only_rows_with_a_spot_price(self) -> None:
-        result = estimate(JOB, RATE, [price(), price(spot=0.18, provider="Q")], Pricing(basis=Basis.SPOT), TODAY)
-        (offer,) = result.offers
-        assert (offer.provider, offer.usd_per_gpu_hour) == ("Q", 0.18)
-        assert "Spot: no interruption is counted." in result.assumptions
-        assert (offer.hours, offer.usd) == (
-            pytest.approx(0.50505, abs=1e-5),
-            pytest.approx(0.50505 * 4 * 0.18, abs=1e-5),
-        )
-
     def test_interruptions_cost_time_and_money(self) -> None:
         """4 x 0.5 a day = 1 / 12 an hour, each 0.25 + 0.1 h: 2.9167 % lost. $0.18 / 0.970833 = $0.185408;
         0.50505 h x 4 x $0.185408 = $0.37456; 0.50505 / 0.970833 = 0.52022 h.
         """
         cut = Interruptions(per_day=0.5, checkpoint_every_minutes=30, restart_minutes=6)
         pricing = Pricing(basis=Basis.SPOT, interruptions=cut)
-        result = estimate(JOB, RATE, [price(spot=0.18)], pricing, TODAY)
+        result = estimate(JOB, [price(spot=0.18)], pricing, TODAY)
         (offer,) = result.offers
         assert result.assumptions[1].startswith("Spot: 0.500 interruptions a day and instance, a checkpoint every 30.0")
         assert offer.usd_per_gpu_hour == pytest.approx(0.185408, abs=1e-6)
         assert (offer.usd, offer.hours) == (pytest.approx(0.37456, abs=1e-5), pytest.approx(0.52022, abs=1e-5))
 
     def test_without_any_it_says_so(self) -> None:
-        result = estimate(JOB, RATE, [price()], Pricing(basis=Basis.SPOT), TODAY)
+        result = estimate(JOB, [price()], Pricing(basis=Basis.SPOT), TODAY)
         assert result.offers == ()
         assert result.missing[0].startswith("No spot price of NVIDIA A10: add it to a table of TRAINBENCH_PRICES")
 
 
 class TestOwned:
-    def test_by_hand(self) -> None:
-        """$8,760 for one year at work half of it: 8760 / 4380 = $2 an hour; 0.50505 h x 4 x $2 = $4.0404."""
-        own = Ownership(purchase_usd=8760, life_years=1, utilisation=0.5)
-        result = estimate(JOB, RATE, [], Pricing(basis=Basis.OWNED, ownership=own), TODAY)
-        (offer,) = result.offers
-        assert (offer.usd_per_gpu_hour, offer.usd) == (2.0, pytest.approx(4.0404, abs=1e-4))
-        assert (offer.provider, offer.instance, offer.source) == ("own", "owned", "by the purchase price")
-        assert any(line.startswith("Owned: $8,760.00 a GPU, 1.00 years, at work 50.0 %") for line in result.assumptions)
-
     def test_without_a_purchase_price_it_is_the_list_price_of_the_card(self) -> None:
         """$1,599 over 8,760 h, at work a quarter of them: 1599 / 2190 = $0.7301 an hour."""
         own = Ownership(life_years=1, utilisation=0.25)
         job = JOB.model_copy(update={"gpu": "NVIDIA GeForce RTX 4090"})
-        result = estimate(job, RATE, [], Pricing(basis=Basis.OWNED, ownership=own), TODAY)
+        result = estimate(job, [], Pricing(basis=Basis.OWNED, ownership=own), TODAY)
         assert result.offers[0].usd_per_gpu_hour == pytest.approx(0.7301, abs=1e-4)
         source = "Owned: $1,599.00 a GPU (the bare card's list price of 2022-09-20, https://www.slashgear.com/"
         assert any(line.startswith(source) for line in result.assumptions)
         with pytest.raises(QuantityError, match="NVIDIA A10 has no list price: give purchase_usd"):
-            estimate(JOB, RATE, [], Pricing(basis=Basis.OWNED, ownership=own), TODAY)
+            estimate(JOB, [], Pricing(basis=Basis.OWNED, ownership=own), TODAY)
 
     def test_without_a_purchase_price_it_is_refused(self) -> None:
         with pytest.raises(QuantityError, match="basis owned: give the purchase price of a GPU"):
-            estimate(JOB, RATE, [], Pricing(basis=Basis.OWNED), TODAY)
+            estimate(JOB, [], Pricing(basis=Basis.OWNED), TODAY)
 
 
 def test_a_given_price_needs_no_table_and_no_gpu() -> None:
     job = JOB.model_copy(update={"gpu": None})
-    (offer,) = estimate(job, RATE, [], Pricing(basis=Basis.GIVEN, usd_per_gpu_hour=1.0), TODAY).offers
+    (offer,) = estimate(job, [], Pricing(basis=Basis.GIVEN, usd_per_gpu_hour=1.0), TODAY).offers
     assert (offer.instance, offer.as_of, offer.stale, offer.usd) == (
         "given",
         None,
@@ -137,7 +119,7 @@ def test_a_given_price_needs_no_table_and_no_gpu() -> None:
 
 
 def test_without_a_rate_nothing_is_invented() -> None:
-    result = estimate(JOB, None, [price()], Pricing(), TODAY)
+    result = estimate(JOB.model_copy(update={"samples_per_s": None}), [price()], Pricing(), TODAY)
     assert (result.hours, result.samples_per_s, result.offers[0].usd, result.offers[0].hours) == (
         None,
         None,
@@ -151,13 +133,13 @@ def test_without_a_rate_nothing_is_invented() -> None:
 
 
 def test_without_a_price_there_is_a_time() -> None:
-    result = estimate(JOB.model_copy(update={"gpu": "NVIDIA T4"}), RATE, [price()], Pricing(), TODAY)
+    result = estimate(JOB.model_copy(update={"gpu": "NVIDIA T4"}), [price()], Pricing(), TODAY)
     assert (result.offers, result.hours) == ((), pytest.approx(0.50505, abs=1e-5))
     assert result.missing[0].startswith("No price of NVIDIA T4")
 
 
 def test_a_stale_price_is_marked() -> None:
-    (offer,) = estimate(JOB, RATE, [price(as_of=date(2026, 1, 1))], Pricing(), TODAY).offers
+    (offer,) = estimate(JOB, [price(as_of=date(2026, 1, 1))], Pricing(), TODAY).offers
     assert offer.stale
 
 
@@ -172,7 +154,7 @@ def test_a_stale_price_is_marked() -> None:
 )
 def test_what_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(QuantityError, match=message):
-        estimate(JOB.model_copy(update=changes), RATE, [price()], Pricing(), TODAY)
+        estimate(JOB.model_copy(update=changes), [price()], Pricing(), TODAY)
 
 
 def test_the_headlines_time_counts_interruptions_as_the_table_does() -> None:
@@ -180,11 +162,8 @@ def test_the_headlines_time_counts_interruptions_as_the_table_does() -> None:
     on one instance: 1 / 0.875 h = 1 h 08 min 34 s, at $0.18 / 0.875 = $0.206.
     """
     cut = Interruptions(per_day=1, checkpoint_every_minutes=0, restart_minutes=180)
-    job, rate = (
-        TrainingJob(work="a job", gpu="NVIDIA A10", num_gpus=1, num_samples=36_000),
-        RATE.model_copy(update={"samples_per_s": 10.0}),
-    )
-    result = estimate(job, rate, [price(spot=0.18)], Pricing(basis=Basis.SPOT, interruptions=cut), TODAY)
+    job = JOB.model_copy(update={"num_gpus": 1, "num_samples": 36_000, "samples_per_s": 10.0})
+    result = estimate(job, [price(spot=0.18)], Pricing(basis=Basis.SPOT, interruptions=cut), TODAY)
     assert headline(result) == "36,000 samples take 1 h 08 min at 10.00 samples/s and cost $0.206."
 
 
@@ -196,8 +175,10 @@ def test_every_kind_of_price_is_a_row_of_one_table() -> None:
     fields = {"reserved_usd_per_hour": 1.20, "usd_per_day": 24.0, "usd_per_week": 120.0, "usd_per_month": 400.0}
     own = Ownership(purchase_usd=876, life_years=1, utilisation=0.5)
     pricing = Pricing(basis=Basis.ALL, ownership=own)
-    result = estimate(JOB, RATE, [price(2.40, gpus=4, spot=0.72, **fields)], pricing, TODAY)
+    result = estimate(JOB, [price(2.40, gpus=4, spot=0.72, **fields)], pricing, TODAY)
 
+    assert "Spot: no interruption is counted." in result.assumptions
+    assert any(line.startswith("Owned: $876.00 a GPU, 1.00 years, at work 50.0 %") for line in result.assumptions)
     assert [(offer.basis.value, round(offer.usd or 0, 4)) for offer in result.offers] == [
         ("spot", 0.3636), ("owned", 0.404), ("reserved", 0.6061), ("on-demand", 1.2121), ("day", 24.0), ("week", 120.0),
         ("month", 400.0),
@@ -215,7 +196,7 @@ def test_every_kind_of_price_is_a_row_of_one_table() -> None:
 def test_begun_days_are_paid_for() -> None:
     """540,000 samples at 5.5/s are 27.27 h: two days of $24."""
     job = JOB.model_copy(update={"num_samples": 540_000})
-    (offer,) = estimate(job, RATE, [price(2.40, gpus=4, usd_per_day=24.0)], Pricing(basis=Basis.DAY), TODAY).offers
+    (offer,) = estimate(job, [price(2.40, gpus=4, usd_per_day=24.0)], Pricing(basis=Basis.DAY), TODAY).offers
     assert (offer.usd, offer.hours) == (48.0, pytest.approx(27.27, abs=0.01))
 
 
@@ -226,17 +207,11 @@ def test_a_price_by_the_week_of_one_gpu_is_the_provider_s_own_where_there_is_one
     assert [row.texts[at : at + 2] for row in listed.rows] == [("$14.40", "$100.80"), ("$14.40", "$30.00")]
 
 
-@pytest.mark.parametrize("unknown", ["hours", "samples_per_s"])
-def test_without_time_or_rate_neither_is_mentioned(unknown: str) -> None:
-    result = estimate(JOB, RATE, [price()], Pricing(), TODAY).model_copy(update={unknown: None})
-    assert headline(result) == "Neither time nor cost is known."
-
-
 def test_without_an_offer_no_list_price_is_spoken_of() -> None:
-    result = estimate(JOB, RATE, [], Pricing(), TODAY)
+    result = estimate(JOB, [], Pricing(), TODAY)
     assert not any(sentence.startswith("List prices") for sentence in result.assumptions)
     assert any(
-        sentence.startswith("List prices") for sentence in estimate(JOB, RATE, [price()], Pricing(), TODAY).assumptions
+        sentence.startswith("List prices") for sentence in estimate(JOB, [price()], Pricing(), TODAY).assumptions
     )
 
 
@@ -246,19 +221,10 @@ def test_the_headline_spans_the_shortest_and_the_longest_time() -> None:
     """
     cut = Interruptions(per_day=24, checkpoint_every_minutes=6, restart_minutes=3)
     rows = [price(spot=0.18), price(2.40, gpus=4, spot=0.72)]
-    result = estimate(JOB, RATE, rows, Pricing(basis=Basis.SPOT, interruptions=cut), TODAY)
+    result = estimate(JOB, rows, Pricing(basis=Basis.SPOT, interruptions=cut), TODAY)
     times = sorted(offer.hours or 0.0 for offer in result.offers)
     assert times == [pytest.approx(0.50505 / 0.9, abs=1e-4), pytest.approx(0.50505 / 0.6, abs=1e-4)]
     assert "take 33 min 40 s to 50 min 30 s at" in headline(result)
-
-
-def test_one_offer_of_several_instances_is_enough_for_the_warnings_about_them() -> None:
-    """Four GPUs: four instances of one, or one of eight."""
-    cut = Interruptions(per_day=0.5, checkpoint_every_minutes=30, restart_minutes=6)
-    offers = [price(spot=0.18), price(4.80, gpus=8, spot=1.44)]
-    assumptions = estimate(JOB, RATE, offers, Pricing(basis=Basis.SPOT, interruptions=cut), TODAY).assumptions
-    assert any(line.startswith("Several instances: the rate holds only if") for line in assumptions)
-    assert "Whole instances are billed: some have more than the job's 4 GPUs." in assumptions
 
 
 def test_a_price_is_listed_with_its_day_and_one_without_a_day_as_given() -> None:

@@ -10,17 +10,19 @@ from typing import Any
 import pytest
 
 from bench_image.contract.options import Strategy
-from trainbench.cost.job_estimates import EstimateError, EstimateRequest, _measured_memory, by_formula, rated
+from trainbench.cost.job_estimates import EstimateError, EstimateRequest, _measured_memory, by_formula, of_measured
 from trainbench.prices.quote import Pricing
 
 
 def row(samples_per_s: float, **fields: Any) -> Any:
     known = {"num_gpus": 1, "num_ranks": 1, "num_runs": 1, "apart_pct": None, "name": "a run", "figure": lambda _: None}
+    known |= {"label": "a job", "batch_per_rank": None, "strategy": None, "hardware": "NVIDIA A10"}
     return SimpleNamespace(samples_per_s=samples_per_s, **known | fields)
 
 
 def rates(params: EstimateRequest, *rows: Any) -> list[tuple[float, int]]:
-    return [(rate.samples_per_s, rate.num_gpus) for _, rate in rated(params, rows)]
+    made = of_measured(params, rows, (), Pricing(), date(2026, 11, 21))
+    return [(one.samples_per_s or 0.0, one.num_gpus) for one in made]
 
 
 def test_what_was_measured_on_as_many_gpus_counts_as_it_is() -> None:
@@ -33,7 +35,7 @@ def test_what_was_measured_on_as_many_gpus_counts_as_it_is() -> None:
 
 def test_another_number_of_gpus_is_not_guessed() -> None:
     with pytest.raises(EstimateError, match="nothing was measured on 4 GPUs, only on 1 and 2: "):
-        rated(EstimateRequest(num_samples=1, changes={}, num_gpus=4), [row(10.0), row(18.0, num_gpus=2)])
+        rates(EstimateRequest(num_samples=1, changes={}, num_gpus=4), row(10.0), row(18.0, num_gpus=2))
 
 
 def test_memory_is_that_which_was_measured_beside_that_of_the_gpu() -> None:

@@ -10,7 +10,7 @@ from trainbench.core.number_checks import QuantityError
 from trainbench.cost.job_estimates import (
     EstimateRequest,
     by_formula,
-    measured_rate,
+    of_measured,
     rate_by_mfu,
 )
 from trainbench.exchange.result_files import row_of_runs
@@ -26,9 +26,8 @@ def test_a_rate_by_mfu_by_hand() -> None:
         model="tier-a", recipe="full", strategy="ddp", gpus_per_node=2, seq_length=2048, optimizer="adamw_torch"
     )
     rate = rate_by_mfu(spec, "NVIDIA A10", 40.0)
-    assert rate.samples_per_s == pytest.approx(26.647, abs=0.001)
-    assert rate.num_gpus == 2
-    assert rate.source == (
+    assert rate[0] == pytest.approx(26.647, abs=0.001)
+    assert rate[1] == (
         "by formula, not measured: the given MFU of 40.0 % of 125 TFLOP/s (bf16, dense) and 3.75 TFLOP per sample"
     )
 
@@ -51,14 +50,16 @@ def test_a_given_rate_must_be_one() -> None:
         by_formula(given(samples_per_s=0.0), (), Pricing(), date(2026, 11, 21))
 
 
-def test_a_measured_rate_is_the_median_of_its_runs() -> None:
-    rates = {"node-1": 9.0, "node-2": 10.0, "node-3": 12.0}
-    runs = [(node, make_result(node, samples_per_s=rate)) for node, rate in rates.items()]
-    result = measured_rate(row_of_runs("results", runs))
-    assert (result.samples_per_s, result.num_gpus) == (10.0, 1)
-    assert result.source == "measured: the median of 3 runs of results, ± 15.0 % (half of the range of 3 runs)"
-
-
-def test_a_single_run_is_not_called_a_median() -> None:
-    row = row_of_runs("results", [("node-1", make_result("node-1", samples_per_s=9.0))])
-    assert measured_rate(row).source.startswith("measured: one run of results")
+@pytest.mark.parametrize(
+    ("rates", "expected", "told"),
+    [
+        ((9.0, 10.0, 12.0), 10.0, "the median of 3 runs of results, ± 15.0 % (half of the range of 3 runs)"),
+        ((9.0,), 9.0, "one run of results"),
+    ],
+)
+def test_a_measured_rate_is_the_median_of_its_runs(rates: tuple[float, ...], expected: float, told: str) -> None:
+    runs = [(f"node-{i}", make_result(f"node-{i}", samples_per_s=rate)) for i, rate in enumerate(rates)]
+    request = EstimateRequest(num_samples=1, changes={})
+    (made,) = of_measured(request, [row_of_runs("results", runs)], (), Pricing(), date(2026, 11, 21))
+    assert (made.samples_per_s, made.num_gpus) == (expected, 1)
+    assert (made.rate_from or "").startswith(f"measured: {told}")

@@ -55,16 +55,15 @@ def test_on_a_cpu_the_size_counts_processes(home: Path) -> None:
     assert "size 2 GPUs" in trainbench("compare", "gpus").stdout
 
 
-def test_relative_to_the_first_or_the_baseline(home: Path) -> None:
+def test_relative_to_the_first(home: Path) -> None:
     """10 samples/s at $2 and 25 samples/s at $4: 2.5 times as fast, and 4 / 25 against 2 / 10 = 0.8 of the cost."""
     write(home / "a10", make_result(samples_per_s=10.0, gpu_name="NVIDIA A10"))
     write(home / "h200", make_result(samples_per_s=25.0))
     first, second = rows("a10", "h200", "--cost", "2", "4")
     assert (first["relative_rate"], first["is_baseline"]) == (1.0, True)
     assert (second["relative_rate"], second["relative_usd"]) == (2.5, pytest.approx(0.8))
-
-    first, second = rows("a10", "h200", "--cost", "2", "--cost", "4", "--baseline", "2")
-    assert (first["relative_rate"], second["is_baseline"]) == (0.4, True)
+    first, second = rows("--cost", "4", "h200", "--cost", "2", "a10")
+    assert (first["is_baseline"], second["relative_rate"]) == (True, 0.4)
 
 
 def test_rows_that_ran_under_different_pod_templates_are_ranked_with_a_note(home: Path) -> None:

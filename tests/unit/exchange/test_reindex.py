@@ -33,6 +33,16 @@ def night(number: int, **changes: object) -> Campaign:
     return campaign.model_copy(update=dates | changes)
 
 
+def test_each_verdict_is_read_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    for number in (2, 1):
+        store.write_campaign(night(number))
+    whole = Store.read_campaign
+    monkeypatch.setattr(Store, "read_campaign", lambda self, name: read.append(name) or whole(self, name))
+    reindex(store, Notebook())
+    assert read == ["night-1", "night-2"]
+
+
 class Notebook:
     def __init__(self) -> None:
         self.ids: list[str] = []

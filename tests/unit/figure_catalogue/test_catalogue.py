@@ -40,10 +40,10 @@ def whole_campaigns() -> Iterator[Campaign]:
 
 def tables(campaign: Campaign) -> Iterator[Table]:
     yield from (verdict_text.verdict_table(campaign, group) for group in campaign.groups)
+    yield from (run_tables.runs_table(campaign, each) for each in run_figures.SECTIONS)
     yield verdict_text.findings_table(campaign.findings)
     for make in (
-        run_tables.performance, run_tables.startup, run_tables.telemetry, run_tables.failures,
-        run_tables.skipped, run_tables.chosen, run_tables.software, run_tables.parameters,
+        run_tables.failures, run_tables.skipped, run_tables.chosen, run_tables.software, run_tables.parameters,
         cost_report.prices_table, cost_report.nodes_table, cost_report.runs_table, cost_report.work_table,
     ):  # fmt: skip
         yield make(campaign)
@@ -95,7 +95,7 @@ def test_a_new_figure_of_a_run_is_in_every_output(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(run_figures, "RUN_FIGURES", (*run_figures.RUN_FIGURES, first_loss))
     campaign = campaigns.make_campaign([make_result()])
     assert "first_loss" in next(iter(metric_rows(campaign)))
-    assert "first loss" in run_tables.performance(campaign).names
+    assert "first loss" in run_tables.runs_table(campaign, run_figures.PERFORMANCE).names
     assert ("first loss",) in {row.texts[:1] for table in listings.run_figures(make_result()) for row in table.rows}
 
 

@@ -215,6 +215,8 @@ def test_a_link_that_hardly_anything_goes_over_explains_nothing() -> None:
         "(also: the GPU's PCIe link is narrower or slower than it should be; copies from the host are 50 % slower, "
     )
     assert f"{sentence}too little to explain it)" in finding.explanation
+    (clock,) = diagnosed(*good, make_result("node-4", 8.0, h2d_gb_per_s=27.7, sm_clock_mhz=1840.0, **work))
+    assert [clue.category for clue in clock.clues] == ["low_clock", "slow_host_to_device"]  # which explains 4.2 %
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,9 @@ def test_a_fleet_that_is_slow_as_a_whole_is_below_its_promise(rate: float, state
     """92 % of 400 GB/s are 368."""
     plan = plan_of(16, link_gb_per_s=400.0)
     runs = [run_of(spec, rate) for spec in plan.specs]
-    assert outcome_of(TEST, runs[0], runs, [], plan.params).state is state
+    outcome = outcome_of(TEST, runs[0], runs, [], plan.params)
+    assert outcome.state is state
+    assert ("GB/s is 92 % of the promised 400, limit 92 %" in outcome.evidence) is (state is GroupState.SLOW)
 
 
 def test_a_group_without_a_figure_fails() -> None:
@@ -102,19 +104,20 @@ def test_a_healthy_fleet_has_no_finding() -> None:
     assert (len(results), link_findings(plan, results)) == (9, ())
 
 
-def test_a_killed_node_and_a_busy_one_are_told_apart() -> None:
+@pytest.mark.parametrize("taken", ["node-1", "node-3"])  # the first of its group, and another
+def test_a_killed_node_and_a_busy_one_are_told_apart(taken: str) -> None:
     def busy(spec: RunSpec, _rate: float) -> RunResult:
-        error = RunError(kind="busy", message="node-3: its GPUs are taken", phase="launch")
+        error = RunError(kind="busy", message=f"{taken}: its GPUs are taken", phase="launch")
         return run_of(spec, None).model_copy(update={"error": error})
 
     plan = plan_of(16)
-    by = {"node-3": busy, "node-11": lambda spec, _: run_of(spec, None)}
+    by = {taken: busy, "node-11": lambda spec, _: run_of(spec, None)}
     findings = link_findings(plan, searched(plan, (), by))
 
     assert [(each.category, each.nodes) for each in findings] == [
-        (BAD_LINK, ("node-11",)), ("left_out_of_gangs", ("node-3",)),
+        (BAD_LINK, ("node-11",)), ("left_out_of_gangs", (taken,)),
     ]  # fmt: skip
-    assert findings[1].summary == "was left out of the search: node-3: its GPUs are taken"
+    assert findings[1].summary == f"was left out of the search: {taken}: its GPUs are taken"
 
 
 def test_a_search_that_was_cut_off_says_so() -> None:

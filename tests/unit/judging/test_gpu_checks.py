@@ -200,6 +200,12 @@ def test_a_kind_of_gpu_that_was_never_measured_is_odd_far_below_all_bands_only()
     assert "is 29 % of the data sheet's 32" in finding.summary
 
 
+@pytest.mark.parametrize(("h2d_gb_per_s", "is_odd"), [(37.76, False), (37.75, True)])
+def test_a_share_at_the_edge_of_its_band_is_usual(h2d_gb_per_s: float, is_odd: bool) -> None:
+    """59 % of 64 GB/s is 37.76."""
+    assert bool(odd_probe_findings([make_result(h2d_gb_per_s=h2d_gb_per_s)])) is is_odd
+
+
 def test_an_unknown_gpu_has_no_shares() -> None:
     assert probe_shares(make_result(gpu_name="NVIDIA Fake 9000")) == ()
 

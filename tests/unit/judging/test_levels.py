@@ -123,6 +123,8 @@ def test_the_rate_is_that_of_one_gpu() -> None:
     (level,) = made(together)
 
     assert (level.samples_per_second, level.gpus, level.expected_of(together)) == (10.0, 2, 20.0)
+    assert ", ddp on 2 GPUs, " in level.description
+    assert ", single, " in made(make_result())[0].description
 
 
 def test_failed_drilled_and_shared_runs_and_those_on_a_cpu_make_no_level() -> None:

@@ -39,7 +39,7 @@ def test_the_temperature_of_a_run_is_that_of_its_hottest_gpu() -> None:
 
 def test_a_run_without_a_rate_has_none_to_compare() -> None:
     result = make_result()
-    unmeasured = result.model_copy(update={"performance": Performance.unmeasured(result.performance.clock)})
+    unmeasured = result.model_copy(update={"performance": Performance(clock=result.performance.clock)})
     assert NodeRuns("node-1", None, (unmeasured,)).rates == ()
 
 
@@ -195,6 +195,19 @@ class TestSplit:
         assert run.memory.peak_during_training == pytest.approx(7.1)
         assert (run.status, run.spec.placement.gpus_per_node, len(run.ranks)) == (Status.OK, 1, 1)
         assert run.telemetry.host == result.telemetry.host
+
+    def test_a_rank_is_the_gpu_that_it_names_whatever_its_number(self) -> None:
+        result = make_independent("node-1", (10.0, 9.0))
+        first, second = result.ranks
+        crossed = (
+            first.model_copy(update={"gpu_uuid": second.gpu_uuid}),
+            second.model_copy(update={"gpu_uuid": first.gpu_uuid}),
+        )
+        runs = by_gpu(result.model_copy(update={"ranks": crossed}))
+        assert {place: run.performance.samples_per_second for place, run in runs.items()} == {
+            GpuPlace(0, "GPU-node-1-0"): 9.0,
+            GpuPlace(1, "GPU-node-1-1"): 10.0,
+        }
 
     def test_a_rank_that_failed_is_a_failed_run_of_its_gpu_alone(self) -> None:
         runs = list(by_gpu(make_independent("node-1", (10.0, 9.0, 10.0), failed={1: "CUDA error: ECC"})).values())

@@ -27,17 +27,16 @@ from trainbench.core.states import FRESH, TRAITS, NodeState, word
 from trainbench.core.tables import Tone
 from trainbench.core.verdicts import Level, State, Verdict, Why
 from trainbench.history.history import History
-from trainbench.pages.banners.banners import open_banners
-from trainbench.pages.banners.banners import text as banner_text
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.notices import open_notices
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import Overview
 from trainbench.pages.render.links import Links
 from trainbench.pages.render.listings import states_table, tone_of
+from trainbench.pages.web.banners import open_banners
+from trainbench.pages.web.banners import text as banner_text
 from trainbench.reporting import glossary, verdict_text
-from trainbench.reporting.html import report_html
-from trainbench.reporting.report import benchmark_report
+from trainbench.reporting.report import benchmark_report, report_html
 from trainbench.reporting.terminal import verdict_table
 from trainbench.reporting.verdict_text import node_rows
 from trainbench.results.campaign import Campaign

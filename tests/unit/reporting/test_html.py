@@ -9,7 +9,7 @@ import pytest
 from tests.builders import campaigns
 from tests.unit.reporting.parsed_page import Page
 from trainbench.reporting import plots
-from trainbench.reporting.html import report_html
+from trainbench.reporting.report import report_html
 from trainbench.results.campaign import Campaign
 
 

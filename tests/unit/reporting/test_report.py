@@ -8,8 +8,7 @@ from markdown_it import MarkdownIt
 
 from tests.builders import campaigns
 from trainbench.core.baselines import Baseline
-from trainbench.reporting.html import report_html
-from trainbench.reporting.report import benchmark_report
+from trainbench.reporting.report import benchmark_report, report_html
 from trainbench.results.campaign import Campaign
 
 FILES = ("BENCHMARK_REPORT.md", "COST_REPORT.md", "metrics.csv", "plots/node_variance.png", "report.html")

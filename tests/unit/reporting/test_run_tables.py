@@ -7,6 +7,7 @@ from typing import Any
 from bench_image.contract.result import Chosen
 from tests.builders import campaigns, make_failed, make_result
 from trainbench.core.tables import short_names
+from trainbench.figure_catalogue.run_figures import PERFORMANCE
 from trainbench.reporting import run_tables
 
 AUTO: dict[str, Any] = {"micro_batch_size": "auto", "gradient_checkpointing": "auto"}
@@ -37,10 +38,8 @@ def test_a_setting_has_every_value_of_the_groups() -> None:
 
 
 def test_communication_is_a_column_where_there_was_any() -> None:
-    single = run_tables.performance(campaigns.make_campaign([make_result()]))
-    gang = run_tables.performance(
-        campaigns.make_campaign([make_result(strategy="fsdp", gpus_per_node=2, exposed_communication_pct=4.0)])
-    )
+    runs = make_result(), make_result(strategy="fsdp", gpus_per_node=2, exposed_communication_pct=4.0)
+    single, gang = (run_tables.runs_table(campaigns.make_campaign([run]), PERFORMANCE) for run in runs)
 
     assert "exposed comm." not in single.names
     assert gang.rows[0].texts[gang.names.index("exposed comm.")] == "4.0 %"

@@ -25,7 +25,8 @@ from trainbench.params.campaign_params import parse_params
 from trainbench.pipeline import report
 from trainbench.planning.nodes import Fleet
 from trainbench.planning.plan import Plan, make_plan
-from trainbench.reporting import data_files, html, plots
+from trainbench.reporting import data_files, plots
+from trainbench.reporting import report as report_documents
 from trainbench.results import priced_runs
 from trainbench.results.artefacts import open_store
 from trainbench.results.campaign import Campaign
@@ -105,10 +106,8 @@ def test_whatever_one_field_of_one_result_holds_the_other_nodes_keep_their_verdi
 ) -> None:
     """Seeded: each case puts one extreme value into one field of node-3's result, and publishes and records."""
     draw, bad = random.Random(13), slice(NODES.index(BAD), NODES.index(BAD) + 1)
-    text, results = (
-        json.dumps(documents(planned)[bad][0]),
-        [*collect(planned.specs, [*map(json.dumps, documents(planned))], AT)],
-    )
+    texts = [*map(json.dumps, documents(planned))]
+    text, results = texts[bad][0], list(collect(planned.specs, texts, AT))
     store, history = open_store(str(tmp_path / "store")), open_history(f"sqlite:///{tmp_path / 'history.db'}")
     expected, everywhere = of_others(judged(results, planned)), list(places(json.loads(text)))
     assert {state for _, state in expected} == {State.WELL}
@@ -198,10 +197,11 @@ def test_a_defect_that_one_run_brings_to_light_is_a_red_finding_of_that_run(
     ]
 
 
+@pytest.mark.parametrize("name", ["by_group", "shared_by"])  # at once, and for the verdict
 def test_a_result_that_judging_fails_for_is_a_failed_run_and_its_peers_are_judged(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(judge, "by_group", fails_for(BAD, judge.by_group))
+    monkeypatch.setattr(judge, name, fails_for(BAD, getattr(judge, name)))
     campaign = night(documents())
 
     assert [(node.node, node.state) for node in campaign.nodes if node.node != BAD] == [
@@ -228,7 +228,7 @@ def test_what_fails_without_any_result_is_nobodys_fault(monkeypatch: pytest.Monk
     ("module", "name", "lost"),
     [
         (plots, "draw", "plots/node_variance.png"),
-        (html, "report_html", "report.html"),
+        (report_documents, "report_html", "report.html"),
         (data_files, "metrics_csv", "metrics.csv"),
     ],
 )

@@ -33,7 +33,15 @@ class Reader:
     def may_acknowledge(self, dag_id: str) -> bool:
         """Whether the reader may change the DAG's runs; for campaigns without a DAG: the runs of any DAG of ours."""
         dag_ids = _ours(self.dag_ids) if dag_id in WITHOUT_DAG else {dag_id} & self.dag_ids
-        return any(_may_change(self.user, each) for each in dag_ids)
+        return any(
+            get_auth_manager().is_authorized_dag(
+                method="PUT",
+                access_entity=DagAccessEntity.RUN,
+                details=DagDetails(id=each, team_name=DagModel.get_team_name(each)),
+                user=self.user,
+            )
+            for each in dag_ids
+        )
 
 
 def reader(user: BaseUser = Depends(get_user)) -> Reader:
@@ -64,15 +72,6 @@ def _is_own_site(request: Request) -> bool:
     origin = request.headers.get("origin")
     public = urlsplit(conf.get("api", "base_url", fallback="") or "").netloc
     return origin is None or urlsplit(origin).netloc in {request.headers.get("host"), public} - {None, ""}
-
-
-def _may_change(user: BaseUser, dag_id: str) -> bool:
-    return get_auth_manager().is_authorized_dag(
-        method="PUT",
-        access_entity=DagAccessEntity.RUN,
-        details=DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id)),
-        user=user,
-    )
 
 
 def _ours(dag_ids: Collection[str]) -> set[str]:

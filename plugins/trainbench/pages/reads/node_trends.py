@@ -18,7 +18,7 @@ from trainbench.history.summaries import LIMITS
 from trainbench.history.tables import campaigns, marks, node_verdicts, notices, runs, works
 from trainbench.pages.reads.filters import Scope, is_text
 from trainbench.pages.reads.notices import notices_of
-from trainbench.pages.reads.rows import EventKind, NodeEvent, NodePage, NodePoint, NodeSeries
+from trainbench.pages.reads.rows import EventKind, NodeEvent, NodePage, NodePoint
 from trainbench.results.setups import versions
 
 MAX_POINTS = 3000
@@ -55,11 +55,7 @@ def node_page(connection: Connection, scope: Scope, node: str, now: datetime, fr
             events.append(NodeEvent(row.closed_at, EventKind.FREED, "mark", row.ended))
     events = sorted(events, key=lambda event: event.at, reverse=True)
     of_notices = scope.notices & (notices.c.node == node)
-    by_work = grouped((tuple(getattr(row, name) for name in _WORK), verdict_point(row)) for row in reversed(points))
-    series = [
-        NodeSeries(**dict(zip(_WORK, work, strict=True)), points=tuple(of))
-        for work, of in sorted(by_work.items(), key=lambda item: str(item[0]))
-    ]
+    by_work = grouped((str([getattr(row, name) for name in _WORK]), verdict_point(row)) for row in reversed(points))
     stands = nodes_now(connection, {node}, now, fresh, scope.works, scope.works_of_any_time, of_notices)
     state = next(each.state for each in stands if each.node == node)  # absent nodes are among them
     if state.state is State.WELL:
@@ -67,7 +63,7 @@ def node_page(connection: Connection, scope: Scope, node: str, now: datetime, fr
     return NodePage(
         node=node,
         state=state,
-        series=tuple(series),
+        series=tuple(tuple(by_work[work]) for work in sorted(by_work)),
         events=tuple(events[:MAX_EVENTS]),
         open_notices=tuple(notice for notice in of_node if notice.closed_at is None),
         baselines=tuple(each for each in accepted if each.revoked_at is None),

@@ -55,17 +55,6 @@ class Pages:
         with self.reading(filters) as (connection, scope):
             return read(connection, scope, *args, **more)
 
-    def pieces(
-        self,
-        read: Callable[Concatenate[Connection, Scope, P], Iterator[str]],
-        filters: Filters,
-        *args: P.args,
-        **more: P.kwargs,
-    ) -> Iterator[str]:
-        """A read that gives its text in pieces."""
-        with self.reading(filters) as (connection, scope):
-            yield from read(connection, scope, *args, **more)
-
 
 def choices(connection: Connection, scope: Scope) -> Choices:
     """The choices of the filters: all benchmarked values."""

@@ -127,23 +127,12 @@ class NodePoint(StoredRow):
     def word(self) -> str:
         return word(NodeState("", self.state, self.why))
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeSeries:
-    """The points of a node at one work, the oldest first."""
-
-    group_id: str
-    label: str | None
-    gpu_name: str | None
-    model: str | None
-    recipe: str | None
-    strategy: str | None
-    preset: str | None
-    points: tuple[NodePoint, ...]
-
     @property
-    def name(self) -> str:
+    def work_name(self) -> str:
         return self.label or " · ".join(filter(None, (self.model, self.recipe, self.strategy))) or self.group_id
+
+
+Series = tuple[NodePoint, ...]  # of a node at one work, the oldest first
 
 
 class EventKind(StrEnum):
@@ -172,7 +161,7 @@ class NodePage:
 
     node: str
     state: NodeState
-    series: tuple[NodeSeries, ...]
+    series: tuple[Series, ...]
     events: tuple[NodeEvent, ...]
     open_notices: tuple[Notice, ...]
     baselines: tuple[Baseline, ...]  # in force for it

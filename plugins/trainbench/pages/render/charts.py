@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from trainbench.core.formats import PERCENT, figure, percent, signed
 from trainbench.core.verdicts import State
-from trainbench.pages.reads.rows import EventKind, NodeEvent, NodePoint, NodeSeries
+from trainbench.pages.reads.rows import EventKind, NodeEvent, NodePoint, Series
 from trainbench.reporting.pictures import ACCENT, BAD, BAND, GOOD, INK, LINE, SOFT, WARN, drawing, svg, tell
 
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ Axes = Any  # whose stubs know no dates
 Read = Callable[[NodePoint], float | None]
 
 
-def node_chart(series: NodeSeries, events: Sequence[NodeEvent]) -> Markup | None:
+def node_chart(series: Series, events: Sequence[NodeEvent]) -> Markup | None:
     """`node_figure` for a page; None when no point has a figure."""
-    if not any(point.samples_per_second is not None for point in series.points):
+    if not any(point.samples_per_second is not None for point in series):
         return None
     return svg(node_figure(series, events))
 
 
-def node_figure(series: NodeSeries, events: Sequence[NodeEvent]) -> Figure:
+def node_figure(points: Series, events: Sequence[NodeEvent]) -> Figure:
     """Samples/s with the band of the limit around its peers, its own past and its level; memory and temperature against
     the peers; what happened above. A band is as wide as the limit of each night's campaign; where that was not
     recorded there is none.
@@ -49,7 +49,6 @@ def node_figure(series: NodeSeries, events: Sequence[NodeEvent]) -> Figure:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
     from matplotlib.figure import Figure
 
-    points = series.points
     against = [
         ("memory", PERCENT, 1, attrgetter("memory_deviation_pct"), attrgetter("memory_limit_pct")),
         ("temperature", " °C", 0, attrgetter("temperature_deviation_c"), attrgetter("temperature_limit_c")),
@@ -79,9 +78,9 @@ def node_figure(series: NodeSeries, events: Sequence[NodeEvent]) -> Figure:
     return made
 
 
-def limits_of_last(series: Sequence[NodeSeries]) -> str:
+def limits_of_last(series: Sequence[Series]) -> str:
     """ "±5 %, memory ±2 %, ±10 °C": of the newest campaign; "" where it used none."""
-    newest = max((each.points[-1] for each in series), key=lambda point: point.at, default=None)
+    newest = max((each[-1] for each in series), key=lambda point: point.at, default=None)
     if newest is None:
         return ""
     known = (

@@ -25,21 +25,16 @@ def rows_of(heat: HeatMap, links: Links) -> Iterator[tuple[HeatRow, Markup]]:
     report = cache(lambda dag_id, dag_run_id: escape(links.report(dag_id, dag_run_id)))
     narrow = is_narrow(heat)
     for row in heat.rows:
-        of_node = escape(links.node(row.node))
-        cells = [
-            _html(row.node, cell, narrow, report(cell.dag_id, cell.dag_run_id) if cell.dag_run_id else of_node)
-            if cell
-            else f'<td><span title="{escape(row.node)}, {day}: not judged"></span></td>'
-            for day, cell in zip(heat.days, row.cells, strict=True)
-        ]
+        of_node, cells = escape(links.node(row.node)), []
+        for day, cell in zip(heat.days, row.cells, strict=True):
+            if cell is None:
+                cells.append(f'<td><span title="{escape(row.node)}, {day}: not judged"></span></td>')
+                continue
+            href = report(cell.dag_id, cell.dag_run_id) if cell.dag_run_id else of_node
+            text, shown = escape(title(row.node, cell)), mark(cell, narrow=narrow)
+            name = f' aria-label="{text}"' if shown else ""  # without a mark the title names the link
+            cells.append(f'<td><a class="c {cell.state.value}" href="{href}" title="{text}"{name}>{shown}</a></td>')
         yield row, Markup("\n".join(cells))  # noqa: S704 - all that is not ours is escaped
-
-
-def _html(node: str, cell: HeatCell, narrow: bool, href: str) -> str:
-    """A cell's HTML. The title names a link without a mark; with a mark a label does. `href` is escaped."""
-    text, shown = escape(title(node, cell)), mark(cell, narrow=narrow)
-    name = f' aria-label="{text}"' if shown else ""
-    return f'<td><a class="c {cell.state.value}" href="{href}" title="{text}"{name}>{shown}</a></td>'
 
 
 def is_narrow(heat: HeatMap) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import cast
 
 from bench_image.contract.result import RunResult
@@ -14,7 +15,7 @@ from trainbench.comparison.scaling import ScalingPoint, comparable_points
 from trainbench.core.csv_cells import lines
 from trainbench.core.formats import NA, figure, listing, percent, signed
 from trainbench.core.grouping import grouped
-from trainbench.core.states import STATE_WORDS, TRAITS, NodeState, word
+from trainbench.core.states import AGAINST, STATE_WORDS, TRAITS, NodeState, word
 from trainbench.core.tables import (
     Cell,
     Column,
@@ -26,7 +27,7 @@ from trainbench.core.tables import (
     text_cell,
     text_columns,
 )
-from trainbench.core.verdicts import State, Why
+from trainbench.core.verdicts import Against, State, Why
 from trainbench.figure_catalogue import run_figures as figures
 from trainbench.figure_catalogue.figure import Figure, reason
 from trainbench.figure_catalogue.table_figures import DEVIATION, PLACE
@@ -36,7 +37,6 @@ from trainbench.pages.reads.rows import (
     EventKind,
     NodeEvent,
     NodePoint,
-    NodeSeries,
     RunRow,
     StrategyRow,
 )
@@ -44,15 +44,15 @@ from trainbench.pages.render.links import Links
 from trainbench.reporting.recommendations import Recommendation, cheapest_and_fastest
 from trainbench.reporting.run_tables import facts, settings
 
-SECTIONS = (figures.PERFORMANCE, figures.PROBES, figures.TELEMETRY, figures.STARTUP)
-
 
 def run_figures(result: RunResult) -> tuple[Table, ...]:
     def told(figure: Figure) -> str:
         value = figure.value(result)
         return f"{NA}: {reason(result, figure.field)}" if value is None else figure.write(value)
 
-    of_sections = {title: ((each.label, told(each)) for each in figures.of_section(title)) for title in SECTIONS}
+    of_sections = {
+        title: ((each.label, told(each)) for each in figures.of_section(title)) for title in figures.SECTIONS
+    }
     setup = {"node": result.spec.identity.node, **facts(result.context)}
     pairs = of_sections | {"Software and hardware": setup.items(), "Settings of the run": settings(result.spec)}
     return (*((gpu_table(result),) if len(result.telemetry.gpus) > 1 else ()), *map(_pairs, pairs, pairs.values()))
@@ -162,56 +162,50 @@ def events_table(events: Sequence[NodeEvent]) -> Table:
     )
 
 
-def latest_table(series: Sequence[NodeSeries]) -> Table:
-    """The newest figures of each work beside what the node should have made."""
+# Against what, column of the CSV, and the fields of a point: deviation, expected samples/s
+COMPARED = (
+    (Against.PEERS, "against_peers", "deviation_pct", "peers_expected"),
+    (Against.PAST, "against_own_past", "past_deviation_pct", "past_expected"),
+    (Against.LEVEL, "against_level", "level_deviation_pct", "level_expected"),
+)
 
-    def against(deviation_pct: float | None, expected: float | None) -> Cell:
-        beside = "" if expected is None else f" of {figure(expected)}"
-        return Cell(text="none" if deviation_pct is None else f"{percent(deviation_pct)}{beside}", value=deviation_pct)
 
-    def last(one: NodeSeries) -> NodePoint:
-        return one.points[-1]
+def verdicts_table(
+    points: Sequence[NodePoint], links: Links, name: str, title: str, *, of_several_works: bool = False
+) -> Table:
+    """The verdicts on a node, with their figures beside what it should have made."""
 
+    def against(deviation: str, expected: str, point: NodePoint) -> Cell:
+        value, of = getattr(point, deviation), getattr(point, expected)
+        beside = "" if of is None else f" of {figure(of)}"
+        return Cell(text="none" if value is None else f"{percent(value)}{beside}", value=value)
+
+    work: Column[NodePoint] = text("work", lambda point: point.work_name)
+    reason: Column[NodePoint] = text("reason", lambda point: point.reason or "", is_long=True)
     return make_table(
-        series,
+        points,
         (
-            text("work", lambda one: one.name),
-            text("state", lambda one: text_cell(last(one).word, tone=tone_of(last(one).state))),
-            figures.SAMPLES_PER_SECOND.column(lambda one: last(one).samples_per_second),
-            text("against peers", lambda one: against(last(one).deviation_pct, last(one).peers_expected)),
-            text("against own past", lambda one: against(last(one).past_deviation_pct, last(one).past_expected)),
-            text("against level", lambda one: against(last(one).level_deviation_pct, last(one).level_expected)),
-            text(WHEN, lambda one: moment(last(one).at), key="when"),
-        ),
-        name="latest",
-        title="Latest figures beside what is expected",
-    )
-
-
-def points_table(series: NodeSeries, number_of_series: int, links: Links) -> Table:
-    """The points, newest first."""
-    return make_table(
-        series.points[::-1],
-        (
+            *((work,) if of_several_works else ()),
             text(WHEN, lambda point: moment(point.at), key="when"),
             text("state", lambda point: text_cell(point.word, tone=tone_of(point.state))),
             figures.SAMPLES_PER_SECOND.column(lambda point: point.samples_per_second),
-            DEVIATION.column(lambda point: point.deviation_pct, "against peers"),
-            DEVIATION.column(lambda point: point.past_deviation_pct, "against own past"),
-            DEVIATION.column(lambda point: point.level_deviation_pct, "against level"),
+            *(
+                DEVIATION.column(partial(against, deviation, expected), f"against {AGAINST[of]}", key=key)
+                for of, key, deviation, expected in COMPARED
+            ),
             DEVIATION.column(lambda point: point.memory_deviation_pct, "memory"),
-            DEVIATION.column(lambda point: point.temperature_deviation_c, "temperature", write=signed_degrees),
-            text("reason", lambda point: point.reason or "", is_long=True),
+            DEVIATION.column(
+                lambda point: point.temperature_deviation_c,
+                "temperature",
+                write=lambda value: NA if value is None else signed(value, " °C", 0),
+            ),
+            *((reason,) if any(point.reason for point in points) else ()),
             text("run", lambda point: _run(point.campaign_id, point.run_id, links)),
             text("DAG run", lambda point: _dag_run(point.dag_id, point.dag_run_id, links)),
         ),
-        name=f"points-{number_of_series}",
-        title=f"Figures of {series.label or series.group_id}",
+        name=name,
+        title=title,
     )
-
-
-def signed_degrees(value: float | None) -> str:
-    return NA if value is None else signed(value, " °C", 0)
 
 
 def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", title: str = "Strategies") -> Table:

@@ -18,7 +18,7 @@ from trainbench.core import formats
 from trainbench.core.states import word
 from trainbench.pages.render import heat_cells, listings
 from trainbench.pages.render.links import links
-from trainbench.reporting.html import environment
+from trainbench.reporting.document import environment
 
 HERE = Path(__file__).parent
 _COMMAND = re.compile(r"`([^`]+)`")

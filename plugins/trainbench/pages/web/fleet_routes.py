@@ -102,9 +102,14 @@ def node(node: str, asked: Asked = Depends()) -> Response:
         about: dict[str, Any] = {"title": "Nothing known", "texts": (NO_NODE,), "back": back}
         return respond(asked.request, "message.html.j2", status=404, **about)
     works = page.series
-    points = [listings.points_table(of, n, asked.links) for n, of in enumerate(works, start=1)]
-    events, latest = listings.events_table(page.events), listings.latest_table(works)
-    measured = [point for of in works for point in of.points if point.run_id]
+    points = [
+        listings.verdicts_table(of[::-1], asked.links, f"points-{number}", f"Figures of {of[-1].work_name}")
+        for number, of in enumerate(works, start=1)
+    ]
+    newest, title = [of[-1] for of in works], "Latest figures beside what is expected"
+    latest = listings.verdicts_table(newest, asked.links, "latest", title, of_several_works=True)
+    events = listings.events_table(page.events)
+    measured = [point for of in works for point in of if point.run_id]
     last = max(measured, key=lambda point: point.at, default=None)
     result = stored_result(last.campaign_id, last.run_id) if last and last.run_id else None
     gpus = listings.gpu_table(result) if result and result.telemetry.gpus else None
@@ -162,7 +167,8 @@ def costs(asked: Asked = Depends()) -> Response:
 @router.get("/runs")
 def runs(asked: Asked = Depends()) -> Response:
     if asked.is_csv:
-        return csv_pieces("runs", asked.pages.pieces(runs_csv, asked.filters))
+        with asked.pages.reading(asked.filters) as here:
+            return csv_pieces("runs", runs_csv(*here))
     run_list = asked.read(runs_page, asked.page)
     table = listings.runs_table(run_list.rows, asked.links)
     return asked.answer("runs.html.j2", run_list=run_list, content=table, states=RUN_STATES)

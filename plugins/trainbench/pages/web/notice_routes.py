@@ -15,7 +15,6 @@ from trainbench.core.states import FRESH
 from trainbench.core.user_error import MAX_REASON, EntryError, UnknownEntryError
 from trainbench.history.history import History
 from trainbench.history.notices import Acknowledgement, Notice
-from trainbench.pages.banners.banners import CACHE
 from trainbench.pages.reads.access import Reader, own_page
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.node_trends import node_page
@@ -25,6 +24,7 @@ from trainbench.pages.reads.thread_pool import OwnRoute
 from trainbench.pages.render import charts
 from trainbench.pages.render.page import HEADERS, respond
 from trainbench.pages.web.asked import Asked
+from trainbench.pages.web.banners import CACHE
 
 router = APIRouter(route_class=OwnRoute)
 RIGHT_DAYS = 90  # DAGs that judged the node within this time decide the right to change
@@ -93,7 +93,7 @@ def notice(notice_id: int, asked: Asked = Depends()) -> Response:
     stored = _notice(asked, notice_id)
     filters = Filters(since=asked.now.date() - timedelta(days=TREND_DAYS))
     node = asked.pages.read(node_page, filters, stored.node, asked.now, FRESH) if stored.node else None
-    series = [each for each in node.series if each.group_id == stored.group_id] if node else []
+    series = [each for each in node.series if each[-1].group_id == stored.group_id] if node else []
     return respond(
         asked.request,
         "notice.html.j2",

@@ -45,7 +45,7 @@ class TrainbenchPlugin(AirflowPlugin):
     # FastAPI and our history.
     @property
     def fastapi_root_middlewares(self) -> list[Any]:  # type: ignore[override]
-        from trainbench.pages.banners.banners import BreachBanners
+        from trainbench.pages.web.banners import BreachBanners
 
         return [{"middleware": BreachBanners, "args": [], "kwargs": {}, "name": "trainbench banners"}]
 

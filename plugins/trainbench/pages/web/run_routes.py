@@ -32,7 +32,7 @@ from trainbench.pages.web.asked import Asked, stored_result, the_store
 from trainbench.planning.plan import campaign_id
 from trainbench.pods.manifests import pod_title
 from trainbench.reporting import plots
-from trainbench.reporting.html import InAirflow, report_html
+from trainbench.reporting.report import InAirflow, report_html
 from trainbench.results.arrivals import result_of
 from trainbench.results.artefacts import Store
 from trainbench.results.store_files import StoreError

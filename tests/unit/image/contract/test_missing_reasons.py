@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract.missing_reasons import unexplained_nulls
+from bench_image.contract.consistency import unexplained_nulls
 from bench_image.contract.result import RankSummary, Status
 
 

@@ -140,7 +140,7 @@ def test_lines_of_other_ranks_count_once_and_a_mean_stands_for_all_steps_since_t
     line = " iteration {0}/ 100 | elapsed time per iteration (ms): {0}.0 | global batch size: 4 |\n"
     speed = read("".join(line.format(step) * 2 for step in (10, 20, 30)).encode(), warmup_steps=0)
     assert speed is not None
-    assert (speed.steps, speed.seconds, speed.passed) == ((10, 10), (0.02, 0.03), 20)
+    assert (speed.steps, speed.seconds) == ((10, 10), (0.02, 0.03))
 
 
 def test_a_loss_that_is_not_finite_is_kept_as_none() -> None:
@@ -148,6 +148,26 @@ def test_a_loss_that_is_not_finite_is_kept_as_none() -> None:
     speed = read(text)
     assert speed is not None
     assert set(speed.losses) == {None}
+
+
+NINES = "9" * 400  # beyond any float
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"trainbench: step={NINES} seconds=0.25",
+        f"trainbench: step=2 seconds=0.25 samples={NINES} tokens={NINES}",
+        "{'train_samples_per_second': 1e308, 'train_steps_per_second': 1e-308}",
+    ],
+)
+def test_numbers_without_end_are_not_read(line: str) -> None:
+    """They would have ended the thread that reads the log, and the command would have waited for its reader for ever."""
+    known = "".join(f"trainbench: step={step} seconds=0.25 samples=8\n" for step in range(1, 5))
+    speed = read(f"{known}{line}\n{known.replace('step=', 'step=1')}".encode(), warmup_steps=0)
+
+    assert speed is not None
+    assert (set(speed.seconds), speed.samples_per_step) == ({0.25}, 8)
 
 
 def test_memory_stays_bounded_whatever_a_log_holds() -> None:

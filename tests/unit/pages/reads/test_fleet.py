@@ -8,7 +8,7 @@ from datetime import date, timedelta
 import pytest
 
 from tests.builders.nights import ENDED_AT, night
-from tests.builders.three_nights import ALL, DAY_3, SEEN, overview_of
+from tests.builders.three_nights import ALL, DAY_3, SEEN, overview_of, pieces
 from trainbench.core.states import TRAITS, NodeState
 from trainbench.core.verdicts import State, Why
 from trainbench.history.history import History
@@ -98,14 +98,14 @@ def test_pages_of_the_map(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None
 def test_all_rows_of_the_map_come_in_pieces(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = pages.read(heat_map, ALL, DAY_3, days=3).rows
     monkeypatch.setattr("trainbench.pages.reads.fleet.NODES_ON_PAGE", 3)
-    head, *pieces = [list(csv.reader(text.splitlines())) for text in pages.pieces(heat_csv, ALL, DAY_3, 3)]
+    head, *tables = [list(csv.reader(text.splitlines())) for text in pieces(pages, heat_csv, ALL, DAY_3, 3)]
 
     assert head[0][:4] == ["node", "gpu_name", "day", "state"]
-    assert [list(dict.fromkeys(line[0] for line in lines)) for lines in pieces] == [
+    assert [list(dict.fromkeys(line[0] for line in lines)) for lines in tables] == [
         ["node-2", "node-3", "node-1"],
         ["node-10"],
     ]
-    assert [line for lines in pieces for line in lines] == [
+    assert [line for lines in tables for line in lines] == [
         [row.node, row.gpu_name, *("" if value is None else str(value) for value in cell)]
         for row in rows
         for cell in row.cells
@@ -134,7 +134,7 @@ def test_works_recorded_in_another_order_than_their_days_stand_in_the_order_of_d
         history.record(night(day, {"node-1": 10.0 * day}, campaign_id=f"night-{day}", dag_run_id=f"run-{day}"))
     pages = Pages(history.engine, {SEEN})
     (row,) = pages.read(heat_map, ALL, date(2026, 11, 2), days=2).rows
-    lines = "".join(pages.pieces(heat_csv, ALL, date(2026, 11, 2), 2)).splitlines()
+    lines = "".join(pieces(pages, heat_csv, ALL, date(2026, 11, 2), 2)).splitlines()
 
     assert [cell.campaign_id for cell in row.cells if cell] == ["night-1", "night-2"]
     assert [line.split(",")[2] for line in lines[1:]] == ["2026-11-01", "2026-11-02"]

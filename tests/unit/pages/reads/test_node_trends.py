@@ -18,7 +18,8 @@ from trainbench.pages.reads.node_trends import node_page
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import EventKind
 from trainbench.pages.reads.run_list import run_page
-from trainbench.pages.render.listings import latest_table
+from trainbench.pages.render.links import Links
+from trainbench.pages.render.listings import verdicts_table
 
 pytestmark = pytest.mark.both_databases
 
@@ -28,16 +29,16 @@ def test_a_node_has_a_series_for_each_work_oldest_first(pages: Pages) -> None:
     actual = node_of(pages, "node-3", ALL)
     assert actual
     (series,) = actual.series
-    assert (series.model, series.recipe, series.strategy, series.gpu_name) == (
-        "mistral-7b", "qlora", "single", "NVIDIA H200",
+    assert (series[-1].work_name, series[-1].gpu_name) == (
+        "mistral-7b · qlora · single", "NVIDIA H200",
     )  # fmt: skip
-    assert [point.samples_per_second for point in series.points] == [9.0, 10.0, 10.0]
-    assert [point.deviation_pct for point in series.points] == pytest.approx([-10.0, 0.0, 0.0])
-    assert [point.peers_expected for point in series.points] == pytest.approx([10.0, 10.0, 10.0])
-    assert [point.word for point in series.points] == ["red: slow", "well", "well"]
-    assert [point.campaign_id for point in series.points] == ["night-1", "night-2", "night-3"]
-    assert [point.at for point in series.points] == [ENDED_AT + timedelta(days=i) for i in range(3)]
-    run = series.points[0].run_id
+    assert [point.samples_per_second for point in series] == [9.0, 10.0, 10.0]
+    assert [point.deviation_pct for point in series] == pytest.approx([-10.0, 0.0, 0.0])
+    assert [point.peers_expected for point in series] == pytest.approx([10.0, 10.0, 10.0])
+    assert [point.word for point in series] == ["red: slow", "well", "well"]
+    assert [point.campaign_id for point in series] == ["night-1", "night-2", "night-3"]
+    assert [point.at for point in series] == [ENDED_AT + timedelta(days=i) for i in range(3)]
+    run = series[0].run_id
     assert run
     assert pages.read(run_page, Filters(), "night-1", run)
     assert not actual.is_cut
@@ -52,7 +53,7 @@ def test_each_point_has_the_limits_of_its_campaign(history: History) -> None:
     assert actual is not None
     (series,) = actual.series
 
-    limits = [(p.samples_per_second_limit_pct, p.memory_limit_pct, p.temperature_limit_c) for p in series.points]
+    limits = [(p.samples_per_second_limit_pct, p.memory_limit_pct, p.temperature_limit_c) for p in series]
     assert limits == [*[(5.0, None, None)] * 3, (3.0, 1.0, None)]
 
 
@@ -66,7 +67,7 @@ def test_a_node_is_well_since_its_first_verdict_after_the_last_bad_one(pages: Pa
 def test_a_missing_node_is_a_point_without_a_figure(pages: Pages) -> None:
     actual = node_of(pages, "node-2", ALL)
     assert actual
-    last = actual.series[0].points[-1]
+    last = actual.series[0][-1]
     assert (last.why, last.samples_per_second, last.peers_expected, last.run_id) == (Why.MISSING, None, None, None)
     assert [notice.node for notice in actual.open_notices] == ["node-2"]
     assert (actual.state.state, actual.state.why) == (State.RED, Why.MISSING)
@@ -78,12 +79,12 @@ def test_a_point_has_the_figure_beside_peers_past_and_level(history: History) ->
     history.record(night(1, {"node-1": 9.7}, {"node-1": Why.BEHIND}, expected=expected))
     actual = node_of(Pages(history.engine, {SEEN}), "node-1", ALL)
     assert actual
-    (point,) = actual.series[0].points
+    (point,) = actual.series[0]
     assert (point.peers_expected, point.past_expected, point.level_expected) == pytest.approx((10.0, 9.8, 12.0))
     assert (point.deviation_pct, point.past_deviation_pct, point.level_deviation_pct) == pytest.approx(
         (-3.0, -1.0204, -19.1667), rel=1e-4
     )
-    shown = latest_table(actual.series).rows[0].texts
+    shown = verdicts_table([point], Links(), "latest", "Latest").rows[0].texts
     assert shown[1:6] == ("look: behind", "9.700", "−3.0 % of 10.00", "−1.0 % of 9.800", "−19.2 % of 12.00")
 
 
@@ -133,7 +134,7 @@ def test_a_long_series_is_cut_at_its_old_end_and_says_so(recorded: History, monk
     monkeypatch.setattr("trainbench.pages.reads.node_trends.MAX_POINTS", 2)
     actual = node_of(Pages(recorded.engine, {SEEN}), "node-3", ALL)
     assert actual
-    assert [point.campaign_id for point in actual.series[0].points] == ["night-2", "night-3"]
+    assert [point.campaign_id for point in actual.series[0]] == ["night-2", "night-3"]
     assert actual.is_cut
 
 

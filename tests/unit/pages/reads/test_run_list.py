@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders import make_failed, make_result
 from tests.builders.nights import night
-from tests.builders.three_nights import ALL, DAY_3, HOSTILE, SEEN
+from tests.builders.three_nights import ALL, DAY_3, HOSTILE, SEEN, pieces
 from trainbench.core.verdicts import State, Why
 from trainbench.history.history import History
 from trainbench.pages.reads.comparisons import strategies
@@ -74,9 +74,9 @@ def test_a_campaign_recorded_again_is_counted_once(history: History) -> None:
 
 def test_the_csv_holds_every_run_in_pieces(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainbench.pages.reads.run_list.ROWS_AT_ONCE", 2)
-    pieces = list(pages.pieces(runs_csv, ALL))
-    assert [len(piece.splitlines()) for piece in pieces] == [1, 2, 2, 2, 2, 2, 1]
-    rows = list(csv.DictReader(io.StringIO("".join(pieces))))
+    texts = list(pieces(pages, runs_csv, ALL))
+    assert [len(piece.splitlines()) for piece in texts] == [1, 2, 2, 2, 2, 2, 1]
+    rows = list(csv.DictReader(io.StringIO("".join(texts))))
     assert [(row["campaign_id"], row["run_id"]) for row in rows] == [
         (row.campaign_id, row.run_id) for row in pages.read(runs_page, ALL).rows
     ]
@@ -88,6 +88,6 @@ def test_the_csv_holds_every_run_in_pieces(pages: Pages, monkeypatch: pytest.Mon
 
 def test_a_spreadsheet_finds_no_formula_in_the_csv(history: History) -> None:
     history.record(night(1, [make_result("node-1", 10.0)], dag_run_id=HOSTILE))
-    text = "".join(Pages(history.engine, {SEEN}).pieces(runs_csv, ALL))
+    text = "".join(pieces(Pages(history.engine, {SEEN}), runs_csv, ALL))
     (row,) = csv.DictReader(io.StringIO(text))
     assert row["dag_run_id"] == "'=cmd|' /C calc'!A0 <script>alert(1)</script>"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from trainbench.core.verdicts import Confirmation, State, Why
-from trainbench.pages.reads.rows import EventKind, HeatCell, HeatMap, HeatRow, NodeEvent, NodePoint, NodeSeries
+from trainbench.pages.reads.rows import EventKind, HeatCell, HeatMap, HeatRow, NodeEvent, NodePoint
 from trainbench.pages.render import charts, heat_cells
 from trainbench.pages.render.links import Links, links
 from trainbench.pages.render.page import advice, ago
@@ -102,11 +102,6 @@ def point(day: int, rate: float | None, **fields: Any) -> NodePoint:
     return NodePoint(**defaults | fields)
 
 
-def series(*points: NodePoint) -> NodeSeries:
-    names = ("label", "gpu_name", "model", "recipe", "strategy", "preset")
-    return NodeSeries(group_id="g", points=points, **dict.fromkeys(names))
-
-
 def event(day: int, text: str) -> NodeEvent:
     return NodeEvent(at=NOW + timedelta(days=day), kind=EventKind.SETUP, what="driver", text=text, campaign_id=None)
 
@@ -120,7 +115,7 @@ def test_a_chart_has_the_band_of_the_limit_past_and_level_and_marks_red_points()
     """Peers at 10 samples/s and a limit of 5 %: the band reaches from 9.5 to 10.5."""
     slow = point(1, 9.0, state=State.RED, why=Why.SLOW, past_deviation_pct=-10.0, level_deviation_pct=-25.0)
     levels = [NodePoint(**{**vars(each), "level_expected": 12.0}) for each in (point(0, 10.1), slow)]
-    figure = charts.node_figure(series(*levels), ())
+    figure = charts.node_figure(tuple(levels), ())
     (lines,) = parts(figure)
     (band,) = figure.axes[0].collections
 
@@ -131,12 +126,12 @@ def test_a_chart_has_the_band_of_the_limit_past_and_level_and_marks_red_points()
     assert (
         "2026-11-22 08:00 UTC\n9.000 samples/s, −10.0 % against its peers (limit 5 %), "
         "−10.0 % against its own past, −25.0 % against its level\nred: slow"
-    ) in charts.node_chart(series(*levels), ())  # type: ignore[operator]
+    ) in charts.node_chart(tuple(levels), ())  # type: ignore[operator]
 
 
 def test_a_band_is_as_wide_as_the_limit_of_each_night_s_campaign() -> None:
     """At 10 samples/s 3 % is 9.7 to 10.3, and 5 % is 9.5 to 10.5; the memory's limit was 1 % up to day 2."""
-    changed = series(
+    changed = (
         point(0, 10.0, samples_per_second_limit_pct=None, memory_limit_pct=None, memory_deviation_pct=0.1),
         point(1, 10.0, samples_per_second_limit_pct=3.0, memory_limit_pct=1.0),
         point(2, 10.0, memory_deviation_pct=0.2),
@@ -150,12 +145,12 @@ def test_a_band_is_as_wide_as_the_limit_of_each_night_s_campaign() -> None:
 
 
 def test_the_legend_names_the_limits_of_the_newest_campaign() -> None:
-    older = series(point(0, 10.0, samples_per_second_limit_pct=3.0))
-    newest = series(point(1, 10.0, samples_per_second_limit_pct=2.5, temperature_limit_c=None))
+    older = (point(0, 10.0, samples_per_second_limit_pct=3.0),)
+    newest = (point(1, 10.0, samples_per_second_limit_pct=2.5, temperature_limit_c=None),)
     unknown = dict.fromkeys(("samples_per_second_limit_pct", "memory_limit_pct", "temperature_limit_c"))
 
     assert charts.limits_of_last([newest, older]) == "±2.5 %, memory ±2 %"
-    assert charts.limits_of_last([series(point(0, 10.0, **unknown))]) == ""
+    assert charts.limits_of_last([(point(0, 10.0, **unknown),)]) == ""
     assert charts.limits_of_last([]) == ""
 
 
@@ -163,13 +158,13 @@ def test_a_single_night_stands_in_the_middle_of_a_day() -> None:
     from matplotlib.dates import num2date
 
     for points, last in (((point(0, 10.1),), "2026-11-21"), ((point(0, 10.1), point(1, 10.0)), "2026-11-22")):
-        figure = charts.node_figure(series(*points), ())
+        figure = charts.node_figure(points, ())
         begin, end = (num2date(x).isoformat() for x in figure.axes[0].get_xlim())
         assert (begin, end) == ("2026-11-20T20:00:00+00:00", f"{last}T20:00:00+00:00")
 
 
 def test_memory_and_temperature_have_panels_where_they_are_known() -> None:
-    known = series(point(0, 10.0, memory_deviation_pct=3.0), point(1, 10.0, temperature_deviation_c=-20.0))
+    known = (point(0, 10.0, memory_deviation_pct=3.0), point(1, 10.0, temperature_deviation_c=-20.0))
     _, memory, temperature = charts.node_figure(known, ()).axes
 
     assert (memory.get_title(loc="left"), temperature.get_title(loc="left")) == (
@@ -177,12 +172,12 @@ def test_memory_and_temperature_have_panels_where_they_are_known() -> None:
     )  # fmt: skip
     assert memory.get_ylim() == pytest.approx((-3.9, 3.9))  # room for the mark beyond the 3 %
     assert temperature.get_ylim() == pytest.approx((-26.0, 26.0))
-    assert charts.node_chart(series(point(0, None)), ()) is None
+    assert charts.node_chart((point(0, None),), ()) is None
 
 
 def test_events_outside_the_points_are_left_to_the_table_and_their_text_stays_text() -> None:
     events = (event(1, f"driver went from 1 to {HOSTILE}"), event(9, "later"))
-    chart = charts.node_chart(series(point(0, 10.0), point(2, 10.0)), events)
+    chart = charts.node_chart((point(0, 10.0), point(2, 10.0)), events)
     assert chart is not None
 
     assert "<a" not in chart

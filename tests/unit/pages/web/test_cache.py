@@ -8,7 +8,7 @@ import anyio
 
 from tests.builders.notices import make_notice
 from trainbench.history.notices import Notice
-from trainbench.pages.banners.banners import KEEP_FAILURE_S, KEEP_S, STALE_S, BannerCache
+from trainbench.pages.web.banners import KEEP_FAILURE_S, KEEP_S, STALE_S, BannerCache
 
 ROWS = (make_notice("node-3"),)
 ENOUGH_S = 1200.0

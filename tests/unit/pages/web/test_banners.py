@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders.notices import make_notice
 from trainbench.core.verdicts import Why
-from trainbench.pages.banners.banners import banners
+from trainbench.pages.web.banners import banners
 
 AT = datetime(2026, 11, 21, 2, tzinfo=UTC)
 
@@ -30,8 +30,8 @@ def test_a_banner_says_what_is_wrong_since_when_and_of_red_the_cause() -> None:
     texts = [shown["text"] for shown in banners([slow, behind], "/air")]
 
     assert texts == [
-        "**node-9** is slow: samples/s −7.3 % against its peers, since 21 Nov 02:00 UTC. its fans stand still. "
+        "**node-9 is slow: samples/s −7.3 % against its peers**, since 21 Nov 02:00 UTC. its fans stand still. "
         "[Notice](plugin/trainbench/air/trainbench/notices/1)",
-        "**node-8** lags behind: samples/s −2.1 % against its peers, since 21 Nov 02:00 UTC. "
+        "**node-8 lags behind: samples/s −2.1 % against its peers**, since 21 Nov 02:00 UTC. "
         "[Notice](plugin/trainbench/air/trainbench/notices/1)",
     ]

@@ -18,9 +18,10 @@ from anyio import CapacityLimiter, to_thread
 from sqlalchemy import Connection
 
 from trainbench.alerting.links import benchmarks_page, notice_page, report_tab
+from trainbench.alerting.notice_text import entries, what
 from trainbench.core.formats import one_line, sentence
 from trainbench.core.markdown import escape
-from trainbench.core.verdicts import Level, State, Why
+from trainbench.core.verdicts import Level, State
 from trainbench.history.notices import Notice, notice_of, select_notices
 from trainbench.history.tables import acknowledgements, notices
 from trainbench.pages.reads.queries import open_engine
@@ -40,17 +41,7 @@ def open_banners(connection: Connection, now: datetime) -> tuple[Notice, ...]:
     nobody_saw = notices.c.closed_at.is_(None) & acknowledgements.c.notice_id.is_(None)
     order = (is_red.desc(), notices.c.opened_at.desc(), notices.c.id.desc())
     query = select_notices().where(nobody_saw, is_shown).order_by(*order).limit(MAX_ROWS)
-    of_finding: dict[object, Notice] = {}
-    for notice in map(notice_of, connection.execute(query)):
-        of_finding.setdefault(_subject(notice), notice)
-    return tuple(of_finding.values())
-
-
-def _subject(notice: Notice) -> object:
-    """Equal for notices that one banner tells of."""
-    if notice.why is Why.CHANGED:
-        return notice.why, notice.campaign_id
-    return (notice.campaign_id, notice.finding.nodes, notice.finding.summary) if not notice.is_red else notice.id
+    return tuple(alike[0] for alike in entries([notice_of(row) for row in connection.execute(query)]))
 
 
 log = logging.getLogger(__name__)
@@ -155,12 +146,9 @@ def text(notice: Notice, prefix: str) -> str:
         f"[Notice]({notice_page(notice.id, prefix)})" if notice.node else "",
         f"[Report]({report_tab(notice.dag_id, notice.dag_run_id)})" if notice.dag_run_id else "",
     ]
-    finding, cause = notice.finding, notice.finding.cause
-    # A finding on a run or on several nodes names them itself; a node's own notice has the figure.
-    is_own = notice.why is not None and len(finding.nodes) < 2 and not finding.item
-    name, what = (notice.node, notice.phrase) if is_own else (finding.subject, finding.summary)
+    cause = notice.finding.cause
     parts = [
-        f"**{escape(name)}**{':' if finding.item else ''} {escape(what)}, since {notice.opened_at:%d %b %H:%M} UTC.",
+        f"**{escape(what(notice))}**, since {notice.opened_at:%d %b %H:%M} UTC.",
         escape(sentence(one_line(cause, MAX_CAUSE))) if cause and notice.is_red else "",
         " · ".join(filter(None, links)),
     ]

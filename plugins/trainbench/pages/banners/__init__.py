@@ -1,1 +1,0 @@
-"""Banners on Airflow's home page."""
