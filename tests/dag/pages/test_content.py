@@ -64,6 +64,7 @@ def test_filters_narrow_every_page_and_go_along(client: Any, pages: Path) -> Non
     text = get(client, "?strategy=zero3&days=90").text
 
     assert "Nothing with these filters" in text
+    assert "No node that was judged recently fits these filters" in get(client, "?node=nowhere").text
     assert 'href="./runs?strategy=zero3&amp;days=90"' in text
     assert '<option value="90" selected>' in text
 
