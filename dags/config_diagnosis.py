@@ -1,9 +1,9 @@
 """The Airflow DAG `config_diagnosis`: a baseline against variants of it, on the same node."""
 
-from trainbench.orchestration.dag_factory import Suite, build_comparison_dag
+from trainbench.orchestration.dag_factory import Suite, build_dag
 from trainbench.params.campaign_kind import CampaignKind
 
-dag = build_comparison_dag(
+dag = build_dag(
     Suite(
         dag_id="config_diagnosis",
         title="Configuration diagnosis",

@@ -1,9 +1,9 @@
 """The Airflow DAG `hardware_survey`: the same models and recipes on each kind of GPU in the cluster."""
 
-from trainbench.orchestration.dag_factory import Suite, build_comparison_dag
+from trainbench.orchestration.dag_factory import Suite, build_dag
 from trainbench.params.campaign_kind import CampaignKind
 
-dag = build_comparison_dag(
+dag = build_dag(
     Suite(
         dag_id="hardware_survey",
         title="Hardware survey",

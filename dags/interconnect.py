@@ -1,9 +1,9 @@
 """The Airflow DAG `interconnect`: which node or link makes gangs slow, weekly."""
 
-from trainbench.orchestration.dag_factory import Suite, build_interconnect_dag
+from trainbench.orchestration.dag_factory import Suite, build_dag
 from trainbench.params.campaign_kind import CampaignKind
 
-dag = build_interconnect_dag(
+dag = build_dag(
     Suite(
         dag_id="interconnect",
         title="Interconnect",

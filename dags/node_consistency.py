@@ -1,9 +1,9 @@
 """The Airflow DAG `node_consistency`: the nightly comparison of each node with its peers and its past."""
 
-from trainbench.orchestration.dag_factory import Suite, build_node_dag
+from trainbench.orchestration.dag_factory import Suite, build_dag
 from trainbench.params.campaign_kind import CampaignKind
 
-dag = build_node_dag(
+dag = build_dag(
     Suite(
         dag_id="node_consistency",
         title="Node consistency",

@@ -1,9 +1,9 @@
 """The Airflow DAG `strategy_scaling`: every strategy at every number of GPUs, weekly."""
 
-from trainbench.orchestration.dag_factory import Suite, build_scaling_dag
+from trainbench.orchestration.dag_factory import Suite, build_dag
 from trainbench.params.campaign_kind import CampaignKind
 
-dag = build_scaling_dag(
+dag = build_dag(
     Suite(
         dag_id="strategy_scaling",
         title="Strategy scaling",

@@ -22,7 +22,7 @@ from trainbench.core.verdicts import (
     Why,
 )
 from trainbench.params.campaign_kind import CampaignKind
-from trainbench.planning.skipped import Skipped
+from trainbench.planning.plan import Skipped
 from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from kubernetes.client import ApiClient  # type: ignore[import-untyped]
 
-from trainbench.cluster.kubernetes_api import Refused, Unreachable
+from trainbench.cluster.kubernetes_api import Cluster, Refused, Unreachable
 
 ROOM = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "8"}
 READY = {"type": "Ready", "status": "True"}
@@ -39,6 +39,8 @@ class FakeApi:
     """What the operator asks of `Cluster`. `away`: no request is answered. `logs`: of each pod, or the error that its
     node answers.
     """
+
+    node_or_none: Any = Cluster.node_or_none
 
     def __init__(self) -> None:
         self.there: dict[str, dict[str, Any]] = {}
@@ -103,8 +105,7 @@ class FakeApi:
 
     def log_lines(self, name: str, _: str) -> Iterator[str]:
         self._answer()
-        self._pod(name)
-        log = self.logs.get(name, [])
+        log = self.logs.get(name, []) if name in self.there else []
         if isinstance(log, Exception):
             raise log
         yield from log

@@ -36,7 +36,7 @@ def test_its_shape(dagbag: Any, dag_id: str) -> None:
 
     assert dagbag.import_errors == {}
     assert [task.task_id for task in dag.topological_sort()] == [
-        "ready", "plan", "benchmark", "release", "publish", "alert", "gate",
+        "ready", "plan", "divide", "benchmark", "release", "publish", "alert", "gate",
     ]  # fmt: skip
     assert [task.task_id for task in dag.leaves] == ["gate"]
     assert dag.get_task("benchmark").max_active_tis_per_dagrun == 1

@@ -62,13 +62,13 @@ def test_a_try_of_a_pod_s_task_ends_before_its_dag_run(airflow_db: None, hours_a
 
 
 def test_the_dag_has_the_same_tasks_on_a_cluster(airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainbench.orchestration.dag_factory import Suite, build_node_dag
+    from trainbench.orchestration.dag_factory import Suite, build_dag
 
     monkeypatch.setenv("TRAINBENCH_LAUNCHER", "kubernetes")
     suite = Suite(
         dag_id="nightly", title="Nightly", campaign_kind=CampaignKind.NODES, schedule="0 2 * * *", doc="", tags=()
     )
-    dag = build_node_dag(suite)
+    dag = build_dag(suite)
 
     assert dag.schedule == "0 2 * * *"
     assert dag.get_task("benchmark").operator_class.__name__ == "RunOperator"
@@ -85,13 +85,13 @@ def test_pods_that_are_compared_run_one_at_a_time_on_a_cluster(
     from airflow.ti_deps.dependencies_states import ACTIVE_STATES
     from airflow.utils.state import TaskInstanceState
 
-    from trainbench.orchestration.dag_factory import Suite, build_comparison_dag
+    from trainbench.orchestration.dag_factory import Suite, build_dag
 
     monkeypatch.setenv("TRAINBENCH_LAUNCHER", "kubernetes")
     suite = Suite(
         dag_id="diagnosis", title="", campaign_kind=CampaignKind.CONFIGURATIONS, schedule=None, doc="", tags=()
     )
-    dag = build_comparison_dag(suite)
+    dag = build_dag(suite)
 
     assert dag.get_task("benchmark").max_active_tis_per_dagrun == 1
     assert TaskInstanceState.DEFERRED in ACTIVE_STATES

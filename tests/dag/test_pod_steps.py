@@ -154,16 +154,14 @@ def test_a_pod_that_ends_without_a_result_fails_the_task_once(pods: Pods) -> Non
     assert (pods.end["kind"], pods.end["pod"], pods.api.there) == ("no_result", pods.name, {})
 
 
-@pytest.mark.parametrize(
-    "served", [["unable to retrieve container logs for containerd://1"], ["step 1"], [], "half", 404]
-)
+@pytest.mark.parametrize("served", [["unable to retrieve container logs for containerd://1"], ["step 1"], [], "half"])
 def test_a_log_that_a_restarting_node_serves_in_part_is_read_again(pods: Pods, served: Any) -> None:
     """The program ended with 0, so it had printed its result."""
 
     def ends() -> None:
         half = [line for line in pods.lines() if not line.startswith("trainbench-result")]
         half.append("trainbench-result 1/2 00000000 AAAA")
-        pods.ends(refusal(404, "Not Found", "no such pod") if served == 404 else half if served == "half" else served)
+        pods.ends(half if served == "half" else served)
 
     pods.clock.at(20, ends)
     pods.clock.at(50, lambda: pods.api.logs.update({pods.name: pods.lines()}))
@@ -176,7 +174,7 @@ def test_a_log_that_a_restarting_node_serves_in_part_is_read_again(pods: Pods, s
 def test_a_node_that_comes_back_may_serve_the_log_in_part_for_a_while(pods: Pods) -> None:
     """The minutes without an answer used up the time for it."""
     pods.clock.at(20, lambda: pods.ends(NO_ROUTE))
-    pods.clock.at(120, lambda: pods.api.logs.update({pods.name: refusal(404, "Not Found", "no such pod")}))
+    pods.clock.at(120, lambda: pods.api.logs.update({pods.name: []}))
     pods.clock.at(150, lambda: pods.api.logs.update({pods.name: NO_ROUTE}))
     pods.clock.at(200, lambda: pods.api.logs.update({pods.name: ["unable to retrieve container logs"]}))
     pods.clock.at(235, lambda: pods.api.logs.update({pods.name: pods.lines()}))
@@ -704,13 +702,13 @@ def test_release_stores_what_no_task_could_read_and_then_deletes_the_pod(pods: P
 
 
 @pytest.mark.parametrize("back_at", [30, None], ids=["served later", "never served"])
-@pytest.mark.parametrize("served", [["unable to retrieve container logs for containerd://1"], [], 404])
+@pytest.mark.parametrize("served", [["unable to retrieve container logs for containerd://1"], []])
 def test_release_reads_again_what_a_program_that_ended_well_must_have_printed(
     pods: Pods, served: Any, back_at: float | None
 ) -> None:
     """One such read was taken for no result, and the pod deleted."""
     next(pods.operator().steps(pods.task()))
-    pods.ends(refusal(404, "Not Found", "no such container") if served == 404 else served)
+    pods.ends(served)
     if back_at:
         pods.clock.at(back_at, lambda: pods.api.logs.update({pods.name: pods.lines()}))
 

@@ -43,7 +43,6 @@ from trainbench.pods.pod_template import PodTemplateError, read_template
 from trainbench.prices.price_import import as_toml, import_prices
 from trainbench.prices.price_tables import PriceError, load_prices, read_prices
 from trainbench.results.artefacts import open_store
-from trainbench.results.collect import parse_payload
 from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import PREFIX, SettingsError, read_settings
 
@@ -189,7 +188,6 @@ def readers(folder: Path) -> Mapping[str, Reader]:
     )
     return {
         "result": Reader(text, parse_result, (ContractError,)),
-        "payload": Reader(text, parse_payload, (ContractError,)),
         "spec": Reader(result.spec.model_dump_json().encode(), parse_spec, (ContractError,)),
         "log of a pod": Reader(
             "\n".join(result_lines(text.decode())).encode(),

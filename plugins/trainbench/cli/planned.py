@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 def campaign_name(name: str, at: datetime) -> str:
     """Id of a campaign of the command line: its suite or its file's name, and the millisecond."""
-    from trainbench.planning.work import identifier
+    from trainbench.planning.plan import identifier
 
     return f"{identifier(name, 100)}-{at:%Y%m%d-%H%M%S}-{at.microsecond // 1000:03d}"
 

@@ -23,9 +23,7 @@ from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import FIELDS, BenchmarkParams, form, parse_params
 from trainbench.params.refusals import ParamsError
 from trainbench.pipeline import Measured
-from trainbench.planning.plan import Plan
-from trainbench.planning.skipped import NO_RESULT, Skipped
-from trainbench.planning.work import identifier
+from trainbench.planning.plan import NO_RESULT, Plan, Skipped, identifier
 from trainbench.results.arrivals import PlannedCampaign
 from trainbench.results.artefacts import CAMPAIGN_FILE, PLAN_FILE, Store, read_campaign
 from trainbench.results.campaign import COMMAND_LINE, RESULT_FILES, WITHOUT_DAG, Campaign

@@ -123,6 +123,13 @@ class Cluster:
         selector = _selector(labels) if labels else self.node_selector
         return self._list("list_node", **({"label_selector": selector} if selector else {}))
 
+    def node_or_none(self, name: str | None) -> Mapping[str, Any] | None:
+        """The node of this host name, empty where there is none; None: it may not be read."""
+        try:
+            return next(iter(self.nodes({"kubernetes.io/hostname": name})), {}) if name else None
+        except ClusterError:
+            return None
+
     def node(self, name: str) -> dict[str, Any]:
         return self._object(CORE, "read_node", name)
 
@@ -162,11 +169,17 @@ class Cluster:
         return self._text(CORE, "read_namespaced_pod_log", name, self.namespace, container=container, **tail)
 
     def log_lines(self, name: str, container: str) -> Iterator[str]:
-        """The container's log, line by line, however long: the node's kubelet limits that."""
+        """The container's log, line by line, however long: the node's kubelet limits that. Of a pod without a log, or
+        that is gone, there is none.
+        """
         asked = self._reply(CORE, "read_namespaced_pod_log", name, self.namespace, container=container)
-        with asked as reply, closing(reply):
-            for line in reply:
-                yield line.decode(errors="backslashreplace").removesuffix("\n")
+        try:
+            with asked as reply, closing(reply):
+                for line in reply:
+                    yield line.decode(errors="backslashreplace").removesuffix("\n")
+        except Refused as error:  # any other refusal leaves open what the pod holds
+            if error.status not in (400, 404):
+                raise
 
     def events(self, pod: str) -> tuple[dict[str, Any], ...]:
         """Of the pod of this name, also where it is gone."""

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import Field
 
 from bench_image.contract.frozen import ContractError, Frozen
-from bench_image.contract.result_lines import ABSENT, ResultLinesError, ResultReader
+from bench_image.contract.result_lines import ResultLinesError, ResultReader
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError, Refused
 from trainbench.core.formats import listing
 from trainbench.planning.nodes import not_ready
@@ -25,9 +25,7 @@ from trainbench.results.arrivals import Arrival, arrived_of_pod, keep_log, run_o
 from trainbench.results.artefacts import Store
 
 Pod = Mapping[str, Any]  # as the API's JSON
-Condition = Callable[[Pod], bool]
 Log = Callable[[str], None]
-NO_LOG = (400, 404)  # the pod has no log, or is gone; any other refusal leaves open what the pod holds
 
 
 class Left(Frozen):
@@ -48,14 +46,9 @@ def collect(cluster: Cluster, store: Store, manifest: Pod, name: str, warn: Log,
     if arrival := arrived_of_pod(store, manifest, name if replaces else None):
         return Left(arrival=arrival)
     tail, reader = LogTail(), ResultReader()
-    try:
-        for line in cluster.log_lines(name, CONTAINER):
-            if line and not reader.add(line):
-                tail.add(line)
-    except Refused as error:
-        if error.status in NO_LOG:
-            return Left(missing=ABSENT)
-        raise
+    for line in cluster.log_lines(name, CONTAINER):
+        if line and not reader.add(line):
+            tail.add(line)
     keep_log(store, manifest, tail.text, warn)
     try:
         text = reader.text()
@@ -64,19 +57,11 @@ def collect(cluster: Cluster, store: Store, manifest: Pod, name: str, warn: Log,
     return Left(arrival=store_arrival(store, manifest, text, datetime.now(UTC)), log=tail.text)
 
 
-def read_node(cluster: Cluster, name: str | None) -> Mapping[str, Any] | None:
-    """The node, empty where there is none of this name; None: it may not be read."""
-    try:
-        return next(iter(cluster.nodes({"kubernetes.io/hostname": name})), {}) if name else None
-    except ClusterError:
-        return None
-
-
 def runs_or_waits(pod: Pod) -> bool:
     return not has_ended(pod, CONTAINER)
 
 
-def delete_while(cluster: Cluster, holds: Condition | None, seen: Pod) -> Pod | None:
+def delete_while(cluster: Cluster, holds: Callable[[Pod], bool] | None, seen: Pod) -> Pod | None:
     """Request the deletion of this very pod, as long as `holds` is true of it as it is then: else return it, since it
     may hold a result. `holds` None: whatever it has become. None: it goes, or is gone. Raises ClusterError.
     """
@@ -144,7 +129,7 @@ def release(cluster: Cluster, store: Store, labels: Mapping[str, str], log: Log)
     pods, kept = {pod["metadata"]["name"]: pod for pod in cluster.pods(labels)}, []
     errors = delete_pods(cluster, pods.values(), store, log)
     for name, error in errors.items():
-        trouble = not_ready(node) if (node := read_node(cluster, node_of(pods[name]))) else None
+        trouble = not_ready(node) if (node := cluster.node_or_none(node_of(pods[name]))) else None
         if trouble and isinstance(error, ClusterError) and error.is_outage:
             log(f"{name} stays, its node does not answer ({trouble}): clear this task when the node is back")
         else:

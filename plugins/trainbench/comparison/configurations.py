@@ -24,7 +24,7 @@ from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, USD_PER_1M_T
 from trainbench.judging import noise
 from trainbench.judging.noise import Noise, Run
 from trainbench.params.variants import BASELINE, VARIANTS
-from trainbench.planning.skipped import Skipped
+from trainbench.planning.plan import Skipped
 from trainbench.prices.quote import savings_pct
 from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign

@@ -24,7 +24,7 @@ from trainbench.core.known_values import known_median
 from trainbench.figure_catalogue.figure import Figure
 from trainbench.figure_catalogue.run_figures import COST_FIGURES, PEAK_MEMORY_GB, SAMPLES_PER_SECOND, TOKENS_PER_SECOND
 from trainbench.judging.noise import Run, chance_of_median, to_pct
-from trainbench.planning.skipped import Skipped
+from trainbench.planning.plan import Skipped
 from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
 from trainbench.results.readings import gpu_name, hardware_name, is_measured

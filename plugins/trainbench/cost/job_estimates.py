@@ -34,7 +34,7 @@ from trainbench.figure_catalogue.table_figures import EXAMPLE, PRICE_OF_TIME
 from trainbench.params.campaign_params import parse_params
 from trainbench.params.model_reference import with_configuration
 from trainbench.params.refusals import ParamsError
-from trainbench.planning.work import impossible_reason, spec_of
+from trainbench.planning.plan import impossible_reason, spec_of
 from trainbench.prices.price_import import ImportedPrices
 from trainbench.prices.price_tables import STALE_AFTER_DAYS, Price, list_price, name_parts, names_gpu
 from trainbench.prices.quote import (

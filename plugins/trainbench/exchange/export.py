@@ -20,7 +20,7 @@ from bench_image.contract.work import Device
 from trainbench.core.formats import listing
 from trainbench.core.user_error import UserError
 from trainbench.exchange.result_files import ForeignFileError, contents, find_result_files, parse_file
-from trainbench.planning.work import identifier
+from trainbench.planning.plan import identifier
 from trainbench.results.artefacts import Store
 from trainbench.results.campaign import IMPORTED
 from trainbench.results.readings import gpu_name

@@ -21,7 +21,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from bench_image.contract.flops import num_parameters
 from bench_image.contract.frozen import ContractError, Frozen
-from bench_image.contract.parse import explain, strict_json
+from bench_image.contract.parse import explain, parse_result, strict_json
 from bench_image.contract.pod_io import MAX_RESULT_BYTES, RESULT_FILE
 from bench_image.contract.result import RunResult
 from bench_image.contract.seq2seq_file import CAMPAIGN as SEQ2SEQ
@@ -39,7 +39,6 @@ from trainbench.figure_catalogue.run_figures import (
     TOKENS_PER_SECOND,
 )
 from trainbench.results.artefacts import CAMPAIGN_FILE, Store, read_campaign
-from trainbench.results.collect import parse_payload
 from trainbench.results.readings import gpu_name, hardware_name, is_measured
 from trainbench.results.setups import setup_of
 from trainbench.results.store_files import (
@@ -346,7 +345,7 @@ def parse_file(content: bytes) -> Content:
     if not isinstance(document, dict):
         raise ForeignFileError("no benchmark: its JSON is not an object")
     if document.get("format") in FORMATS_OF_0_1:
-        return parse_payload(document.get("result"))
+        return parse_result(json.dumps(document.get("result")))
     try:
         if "metadata" in document:
             return BenchmarkPyFile.model_validate(document)
@@ -355,7 +354,7 @@ def parse_file(content: bytes) -> Content:
     except ValidationError as error:
         kind = "flat result of a strategy comparison" if "strategy" in document else "file of benchmark.py"
         raise ForeignFileError(f"no {kind}: {explain(error)}") from None
-    return parse_payload(content)
+    return parse_result(content)
 
 
 # The files of a comparison.

@@ -22,9 +22,8 @@ from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import BAD_LINK, Finding, Level
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import BenchmarkParams
-from trainbench.planning.interconnect import Interconnect
 from trainbench.planning.link_search import MOST_ROUNDS, Culprit, GroupState, GroupTest, LinkSearch, Outcome
-from trainbench.planning.plan import Plan
+from trainbench.planning.plan import Interconnect, Plan
 from trainbench.pods.gangs import failed_rank
 from trainbench.pods.pod_end import INFRASTRUCTURE, NOT_FREE, EndKind
 

@@ -12,7 +12,6 @@ from airflow.sdk.exceptions import AirflowFailException
 from bench_image.contract.parse import parse_spec
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
-from trainbench.core.user_error import UserError
 from trainbench.orchestration.dag_factory import with_defaults
 from trainbench.orchestration.plan_tasks import make_stored_plan, owner
 from trainbench.orchestration.pod_tasks import ManifestOperator, pod_options
@@ -67,16 +66,12 @@ class BenchmarkOperator(ManifestOperator):
         return plan.specs[0]
 
 
-class NoResult(UserError, ValueError):
-    """A task handed over no result."""
-
-
 def read_result(handed_over: object) -> RunResult:
-    """The result of a BenchmarkOperator, from its XCom. Raises NoResult, StoreError and ContractError."""
+    """The result of a BenchmarkOperator, from its XCom. Raises ValueError, StoreError and ContractError."""
     from trainbench.results.arrivals import result_of
     from trainbench.results.artefacts import open_store
 
     result = result_of(open_store(read_settings().store), handed_over)
     if result is None:
-        raise NoResult(f"{handed_over!r:.200} names no result: give the output of a BenchmarkOperator that succeeded")
+        raise ValueError(f"{handed_over!r:.200} names no result: give the output of a BenchmarkOperator that succeeded")
     return result

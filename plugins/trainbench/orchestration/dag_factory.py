@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -65,7 +64,7 @@ class NodeCheck(TaskGroup):
         settings = read_settings()
         given = with_defaults(parameters or {}, settings)
         with self:
-            self.gate = node_tasks(settings, CampaignKind.NODES, given, on_failure_callback)
+            self.gate = run_tasks(settings, CampaignKind.NODES, given, on_failure_callback)
 
 
 def with_defaults(parameters: Mapping[str, Any], settings: Settings) -> Mapping[str, Any]:
@@ -79,27 +78,32 @@ def with_defaults(parameters: Mapping[str, Any], settings: Settings) -> Mapping[
     return {**defaults, **parameters}
 
 
-def node_tasks(
+def run_tasks(
     settings: Settings,
     campaign_kind: CampaignKind,
     given: Mapping[str, Any] | None = None,
     on_red: Any = None,
 ) -> Any:
-    """Add the tasks of a check: pods on every node, judgement, re-runs of suspects, report, alert, gate. Returns the
-    gate. `given`: the check's parameters; None: those of the DAG's form. `on_red`: callbacks of the gate.
+    """Add the tasks of runs on one node each: of a check on all nodes at once, judgement and re-runs of suspects; of a
+    comparison one after another, so that none shares a host. Then report, alert, gate. Returns the gate. `given`: the
+    campaign's parameters; None: those of the DAG's form. `on_red`: callbacks of the gate.
     """
+    is_check = campaign_kind is CampaignKind.NODES
     planned: Any = plan_tasks.plan_runs(campaign_kind, given).as_setup()
     plan_tasks.check_ready(given) >> planned
     blocks: Any = plan_tasks.divide_runs()
     planned >> blocks
-    benchmarks = pod_tasks.pods("benchmark", settings, planned.operator.task_id).expand(block=blocks, place=planned)
-    suspects: Any = dag_tasks.judge()
-    benchmarks >> suspects
-    confirms = pod_tasks.pods("confirm", settings, suspects.operator.task_id).expand(block=blocks, place=suspects)
+    tasks = pod_tasks.pods("benchmark", settings, planned.operator.task_id, in_turn=not is_check)
+    pods = [tasks.expand(block=blocks, place=planned)]
+    if is_check:
+        suspects: Any = dag_tasks.judge()
+        pods[0] >> suspects
+        tasks = pod_tasks.pods("confirm", settings, suspects.operator.task_id)
+        pods.append(tasks.expand(block=blocks, place=suspects))
     published = dag_tasks.publish()
     released: Any = dag_tasks.release_campaign()
-    [benchmarks, confirms] >> at_the_end(released, setups=planned)
-    [confirms, released] >> published  # it may have found results that tasks could not read
+    pods >> at_the_end(released, setups=planned)
+    [pods[-1], released] >> published  # it may have found results that tasks could not read
     gate = alert_and_gate(published, settings, on_red)
     released >> gate
     return gate
@@ -139,85 +143,79 @@ class Suite(Frozen):
     values: Mapping[str, Any] = Field({})  # parameters from which its form starts, beside those of the kind
 
 
-def build_node_dag(suite: Suite, settings: Settings | None = None) -> DAG:
-    """The DAG of a nightly check: pods on every node, judgement, re-runs of suspects, report, alert, gate."""
-    settings = settings or read_settings()
-    with _dag(suite, settings) as dag:
-        _gate_of_run(node_tasks(settings, suite.campaign_kind))
-    return dag
-
-
-def build_comparison_dag(suite: Suite, settings: Settings | None = None) -> DAG:
-    """The DAG of a comparison: pods one after another, so that none shares a host; then report, alert, gate."""
-    settings = settings or read_settings()
-    with _dag(suite, settings) as dag:
-        planned: Any = plan_tasks.plan_runs(suite.campaign_kind).as_setup()
-        plan_tasks.check_ready() >> planned
-        tasks = pod_tasks.pods("benchmark", settings, plan_tasks.TASK, in_turn=True)
-        benchmarks = tasks.expand(block=[0], place=planned)
-        published = dag_tasks.publish()
-        released: Any = dag_tasks.release_campaign()
-        benchmarks >> at_the_end(released, setups=planned)
-        [benchmarks, released] >> published  # it may have found results that tasks could not read
-        released >> _gate_of_run(alert_and_gate(published, settings))
-    return dag
-
-
-def build_scaling_dag(suite: Suite, settings: Settings | None = None) -> DAG:
-    """The DAG of a scaling study: one gang after another for each strategy and size; then report, alert, gate."""
-    settings = settings or read_settings()
-    with _dag(suite, settings) as dag:
-        last: Any = plan_tasks.plan_runs(suite.campaign_kind)
-        plan_tasks.check_ready() >> last
-        published = dag_tasks.publish()
-        for cell in scaling_cells(settings.world_sizes):
-            last = _gang(cell, settings, after=last, before=published)
-        last >> published
-        _gate_of_run(alert_and_gate(published, settings))
-    return dag
-
-
-def build_interconnect_dag(suite: Suite, settings: Settings | None = None) -> DAG:
-    """The DAG of a search for bad links: round after round of gangs side by side, as many rounds as a search may take;
-    those that are not needed are skipped; then report, alert, gate.
+def gang_tasks(settings: Settings, campaign_kind: CampaignKind) -> Any:
+    """Add the tasks of a scaling study: one gang after another for each strategy and size; then report, alert, gate.
+    Returns the gate.
     """
-    settings = settings or read_settings()
-    with _dag(suite, settings) as dag:
-        planned: Any = plan_tasks.plan_runs(suite.campaign_kind).as_setup()
-        plan_tasks.check_ready() >> planned
-        published = dag_tasks.publish()
-        released: Any = dag_tasks.release_campaign()
-        before: list[Any] = [planned]
-        for number in range(1, MOST_ROUNDS + 1):
-            name = dag_tasks.round_group(number)
-            with TaskGroup(name, tooltip=f"Round {number}"):
-                chosen: Any = dag_tasks.next_gangs
-                if number == 1:  # Airflow takes no other rule behind a setup
-                    chosen = chosen.override(trigger_rule=TriggerRule.ALL_SUCCESS)
-                due: Any = chosen(number)
-                ranks = pod_tasks.gangs(dag_tasks.RANK, settings, f"{name}.{dag_tasks.NEXT}").expand_kwargs(due)
-            before >> due
-            before = [due, ranks]
-        before >> at_the_end(released, setups=planned)
-        [*before, released] >> published  # it may have found results that tasks could not read
-        released >> _gate_of_run(alert_and_gate(published, settings))
-    return dag
+    last: Any = plan_tasks.plan_runs(campaign_kind)
+    plan_tasks.check_ready() >> last
+    published = dag_tasks.publish()
+    for cell in scaling_cells(settings.world_sizes):
+        last = _gang(cell, settings, after=last, before=published)
+    last >> published
+    return alert_and_gate(published, settings)
 
 
-BUILDERS: Mapping[CampaignKind, Callable[[Suite, Settings], DAG]] = {
-    CampaignKind.NODES: build_node_dag,
-    CampaignKind.STRATEGIES: build_scaling_dag,
-    CampaignKind.CONFIGURATIONS: build_comparison_dag,
-    CampaignKind.HARDWARE: build_comparison_dag,
-    CampaignKind.INTERCONNECT: build_interconnect_dag,
+def link_tasks(settings: Settings, campaign_kind: CampaignKind) -> Any:
+    """Add the tasks of a search for bad links: round after round of gangs side by side, as many rounds as a search may
+    take; those that are not needed are skipped; then report, alert, gate. Returns the gate.
+    """
+    planned: Any = plan_tasks.plan_runs(campaign_kind).as_setup()
+    plan_tasks.check_ready() >> planned
+    published = dag_tasks.publish()
+    released: Any = dag_tasks.release_campaign()
+    before: list[Any] = [planned]
+    for number in range(1, MOST_ROUNDS + 1):
+        name = dag_tasks.round_group(number)
+        with TaskGroup(name, tooltip=f"Round {number}"):
+            chosen: Any = dag_tasks.next_gangs
+            if number == 1:  # Airflow takes no other rule behind a setup
+                chosen = chosen.override(trigger_rule=TriggerRule.ALL_SUCCESS)
+            due: Any = chosen(number)
+            ranks = pod_tasks.gangs(dag_tasks.RANK, settings, f"{name}.{dag_tasks.NEXT}").expand_kwargs(due)
+        before >> due
+        before = [due, ranks]
+    before >> at_the_end(released, setups=planned)
+    [*before, released] >> published  # it may have found results that tasks could not read
+    gate = alert_and_gate(published, settings)
+    released >> gate
+    return gate
+
+
+OF_GANGS: Mapping[CampaignKind, Callable[[Settings, CampaignKind], Any]] = {
+    CampaignKind.STRATEGIES: gang_tasks,
+    CampaignKind.INTERCONNECT: link_tasks,
 }
 
 
-def _gate_of_run(gate: Any) -> Any:
-    """The gate as teardown: of a run marked failed by hand only teardowns still run, and without it it would end
-    green.
+def build_dag(suite: Suite, settings: Settings | None = None) -> DAG:
+    """The DAG of a suite.
+
+    Its form is set after its tasks: a task that is made in a DAG with params is stored with a copy of all of them,
+    about 20 kB each time.
     """
-    return gate.as_teardown(on_failure_fail_dagrun=True)
+    settings, kind = settings or read_settings(), suite.campaign_kind
+    is_trial = settings.launcher is Launcher.LOCAL and suite.values.get("device") != Device.CUDA
+    defaults = PLANNERS[kind].starts_with(locally=is_trial)
+    if kind is CampaignKind.STRATEGIES and "world_sizes" in defaults:  # only sizes that have tasks
+        built = [size for size in defaults["world_sizes"] if size in settings.world_sizes]
+        defaults["world_sizes"] = built or list(settings.world_sizes)
+    fields = form({**defaults, **suite.values}, settings.world_sizes)
+    own = {name: field for name, field in fields.items() if applies_to(name, kind)}
+    with our_dag(
+        suite.dag_id,
+        settings,
+        suite.title,
+        suite.doc,
+        suite.schedule,
+        dagrun_timeout=timedelta(hours=suite.timeout_h),
+        tags=list(suite.tags),
+    ) as dag:
+        gate = OF_GANGS.get(kind, run_tasks)(settings, kind)
+        # As a teardown: of a run marked failed by hand only teardowns still run, and without it it would end green.
+        gate.as_teardown(on_failure_fail_dagrun=True)
+    dag.params = ParamsDict({name: Param(**field) for name, field in shown_fields(own, IN_VIEW).items()})
+    return dag
 
 
 def _gang(cell: ScalingCell, settings: Settings, after: Any, before: Any) -> Any:
@@ -230,33 +228,6 @@ def _gang(cell: ScalingCell, settings: Settings, after: Any, before: Any) -> Any
         # With only teardowns after it, a failed rank would decide the run's state, which is the gate's part.
         ranks >> before
     return released
-
-
-@contextmanager
-def _dag(suite: Suite, settings: Settings) -> Iterator[DAG]:
-    """The DAG of a suite, whose tasks are made within the block.
-
-    The form is set after them: a task that is made in a DAG with params is stored with a copy of all of them, about
-    20 kB each time.
-    """
-    is_trial = settings.launcher is Launcher.LOCAL and suite.values.get("device") != Device.CUDA
-    defaults = PLANNERS[suite.campaign_kind].starts_with(locally=is_trial)
-    if suite.campaign_kind is CampaignKind.STRATEGIES and "world_sizes" in defaults:  # only sizes that have tasks
-        built = [size for size in defaults["world_sizes"] if size in settings.world_sizes]
-        defaults["world_sizes"] = built or list(settings.world_sizes)
-    fields = form({**defaults, **suite.values}, settings.world_sizes)
-    own = {name: field for name, field in fields.items() if applies_to(name, suite.campaign_kind)}
-    with our_dag(
-        suite.dag_id,
-        settings,
-        suite.title,
-        suite.doc,
-        suite.schedule,
-        dagrun_timeout=timedelta(hours=suite.timeout_h),
-        tags=list(suite.tags),
-    ) as dag:
-        yield dag
-    dag.params = ParamsDict({name: Param(**field) for name, field in shown_fields(own, IN_VIEW).items()})
 
 
 NAME = r"[a-z0-9][a-z0-9_.-]{0,99}"
@@ -317,6 +288,6 @@ def _dag_of_file(path: Path, settings: Settings) -> DAG:
         timeout_h=8.0 if file.kind is CampaignKind.NODES else 24.0,
         values=file.values,
     )
-    dag = BUILDERS[file.kind](suite, with_campaign(file, settings))
+    dag = build_dag(suite, with_campaign(file, settings))
     dag.validate()  # type: ignore[no-untyped-call] # here, where its error is this file's alone
     return dag

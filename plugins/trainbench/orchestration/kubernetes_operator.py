@@ -6,7 +6,6 @@ One generator, `steps`, makes the pod, waits for its program's end and stores it
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -24,7 +23,8 @@ from pydantic import BaseModel
 from bench_image.contract.result_lines import ABSENT
 from trainbench.cluster import pod_deletions
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError, Refused
-from trainbench.cluster.pod_deletions import Left, Pod, delete_while, read_node, runs_or_waits
+from trainbench.cluster.pod_deletions import Left, Pod, delete_while, runs_or_waits
+from trainbench.planning.plan import identifier
 from trainbench.pods import time_limits
 from trainbench.pods.manifests import CAMPAIGN, GANG, INSTANCE, NODE, RENDEZVOUS, node_of
 from trainbench.pods.pod_end import BESIDES_THE_PROGRAM, END, INFRASTRUCTURE, EndKind, PodEnd, pod_end
@@ -86,7 +86,6 @@ Steps = Generator[float, None, T]  # yields the seconds until the next step
 NODE_LOOK_S = 30.0  # between two looks at the node of a pod that waits for a place
 STUCK_S = 60.0  # a container that cannot start, as without its image, may still start within this time
 PEER_GRACE_S = 10.0  # time in which the peers of a failed pod may fail with a cause of their own
-NAME_CHARS, HASH_CHARS = 63, 8
 OF_TASK = ("dag_id", "run_id", "task_id", "map_index")  # the provider's labels that all tries of a task share
 
 
@@ -178,8 +177,7 @@ class BenchPodOperator(KubernetesPodOperator):
             if there := [pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]]:
                 self.progress = Progress(pod=there[0], is_made=True)  # as long as it is there no other is made
                 return
-        digest = hashlib.sha256(f"{ti.id}/{ti.try_number}".encode()).hexdigest()[:HASH_CHARS]
-        name = f"{request.metadata.name[: NAME_CHARS - HASH_CHARS - 1].rstrip('-.')}-{digest}"
+        name = identifier(f"{request.metadata.name}-{ti.id}-{ti.try_number}", 63).replace("_", "-")
         request.metadata.name = self.progress.pod = name
         is_lost_rank = self._has_peers and ti.try_number > 1  # no rank has two pods: any pod's result is its own
         if arrival := arrived_of_pod(self._store, self.manifest, None if is_lost_rank else name):
@@ -198,7 +196,7 @@ class BenchPodOperator(KubernetesPodOperator):
         try:
             self._cluster.create_pod(request)
         except Refused as error:
-            if error.status != 409 or not self._read():  # a conflict about its quota
+            if error.status != 409 or not self._cluster.pod(self.progress.pod):  # a conflict about its quota
                 raise
 
     def _wait(self) -> Steps[None]:
@@ -206,15 +204,14 @@ class BenchPodOperator(KubernetesPodOperator):
         it is deleted, and `progress.end` says why.
         """
         looked_at = node_seen_at = time.monotonic()
-        self.progress.is_gone, waited_s = False, self.progress.waited_s
+        self.progress.is_gone, name, waited_s = False, self.progress.pod, self.progress.waited_s
         queue_s, start_s = self.schedule_timeout_seconds, self.startup_timeout_seconds
         limits = {Stage.QUEUED: queue_s, Stage.STARTING: start_s, Stage.STUCK: min(STUCK_S, start_s)}
-        listed_by = ((name, self._labels[name]) for name in self.listed_by if name in self._labels)
-        listing = pod_listing(frozenset(listed_by))
+        listing = pod_listing(frozenset((key, self._labels[key]) for key in self.listed_by if key in self._labels))
         while True:
             yield REFRESH_S
             pods = yield from self._asked(lambda: listing.look(self._cluster))
-            seen = pods.get(self.progress.pod) or (yield from self._asked(self._read))  # made since the list was read?
+            seen = pods.get(name) or (yield from self._asked(lambda: self._cluster.pod(name)))  # newer than the list?
             if seen is None:
                 self.progress.is_gone = True
                 return
@@ -234,9 +231,6 @@ class BenchPodOperator(KubernetesPodOperator):
                 if (yield from self._asked(delete)) is None:  # else placed or started at the last moment
                     self.progress.end = end or self._cause(None)
                     return
-
-    def _read(self) -> Pod | None:
-        return self._cluster.pod(self.progress.pod)
 
     def _stage(self, pod: Pod) -> Stage:
         # An API server that was away shows a pod as it was before, until its node tells what became of it.
@@ -294,7 +288,7 @@ class BenchPodOperator(KubernetesPodOperator):
             self.remove()
         pod, message = self.progress.pod if self.progress.is_made else None, end.message
         with suppress(ClusterError):
-            if end.kind is EndKind.NODE_LOST and pod and self._read():
+            if end.kind is EndKind.NODE_LOST and pod and self._cluster.pod(pod):
                 message += f"; pod {pod} could not be removed and its program may still run there: it goes when the "
                 message += "node answers again, or when its Node object is deleted"
         end = end.model_copy(update={"message": message, "pod": pod})
@@ -331,7 +325,7 @@ class BenchPodOperator(KubernetesPodOperator):
         said, status = f"it waited for {max(progress.waited_s.values(), default=0):.0f} s", None
         if failure:
             said, status = getattr(failure, "message", str(failure)), getattr(failure, "status", None)
-        node = read_node(self._cluster, node_of(self.manifest))
+        node = self._cluster.node_or_none(node_of(self.manifest))
         now = None if progress.is_gone else datetime.now(UTC)
         missing = progress.left.missing or ABSENT
         return pod_end(seen, self.base_container_name, said, status, events, node, now, missing)
@@ -343,7 +337,7 @@ class BenchPodOperator(KubernetesPodOperator):
         name, left = self.progress.pod, self.progress.left
         holds = None if left.arrival or left.missing else runs_or_waits
         try:
-            if name and (seen := self.progress.seen or self._read()):
+            if name and (seen := self.progress.seen or self._cluster.pod(name)):
                 delete_while(self._cluster, holds, seen)
         except ClusterError as error:
             self.log.warning("Pod %s stays until the task `release`: %s", name, error)

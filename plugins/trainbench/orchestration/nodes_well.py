@@ -12,10 +12,10 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, A
 from trainbench.core.formats import listing, moment
 from trainbench.core.states import TRAITS, NodeState, told
 from trainbench.core.verdicts import State, Why
+from trainbench.orchestration.plan_tasks import OUTAGE_RETRIES
 from trainbench.settings.environment import read_settings
 
 MAX_NAMED = 10  # nodes in the message
-RETRIES, RETRY_DELAY = 3, timedelta(minutes=1)  # of a history that does not answer
 
 
 class NodesWellSensor(BaseSensorOperator):
@@ -40,7 +40,7 @@ class NodesWellSensor(BaseSensorOperator):
         """`nodes`: names, or one text with commas; a template or another task's output may give them. `max_age_h`: an
         older verdict counts as none. `timeout`: seconds to wait for a better verdict.
         """
-        kwargs = {"retries": RETRIES, "retry_delay": RETRY_DELAY, **kwargs}
+        kwargs = {**OUTAGE_RETRIES, **kwargs}  # the history may be away
         super().__init__(timeout=timeout, poke_interval=poke_interval, mode=mode, **kwargs)
         if isinstance(max_age_h, bool) or not 0 < max_age_h <= 8760:
             raise ValueError(f"max_age_h is {max_age_h}: give hours, more than 0 and at most 8760")

@@ -22,7 +22,6 @@ from trainbench.pods.machine_turns import AT_ONCE, MachineTurns
 from trainbench.pods.manifests import manifest, pod_title
 from trainbench.pods.pod_end import END
 from trainbench.pods.pod_log import MAX_LINE
-from trainbench.pods.time_limits import GRACE_S
 from trainbench.settings.environment import Launcher, Settings, read_settings
 
 
@@ -48,7 +47,6 @@ def _run_local(pod: LocalPod, manifest: Mapping[str, Any], log: Any, context: Co
 
 RETRIES = 2  # for failures that a new pod may cure: a lost node, a preemption, an API server without answer
 RETRY_DELAY = timedelta(seconds=15)
-GANG_RETRY_DELAY = timedelta(seconds=5)
 AFTER_PODS = timedelta(minutes=15)  # of a DAG run's time, for release, judgement and report
 
 
@@ -58,33 +56,28 @@ def pods(task_id: str, settings: Settings, planned_by: str, *, in_turn: bool = F
     may share it.
     """
     most = 1 if in_turn else AT_ONCE if settings.launcher is Launcher.LOCAL else None
-    return _mapped(task_id, settings, RETRY_DELAY, planned_by=planned_by, max_active_tis_per_dagrun=most)
+    return gangs(task_id, settings, planned_by, max_active_tis_per_dagrun=most)
 
 
-def gangs(task_id: str, settings: Settings, planned_by: str) -> Any:
+def gangs(task_id: str, settings: Settings, planned_by: str, **more: Any) -> Any:
     """The mapped task of the pods of gangs, all at once, to be expanded over the runs and their ranks. No pod is made
     anew alone; a task that Airflow lost reattaches to its pod.
     """
-    return _mapped(task_id, settings, GANG_RETRY_DELAY, planned_by=planned_by)
+    more |= pod_options(settings)
+    return RunOperator.partial(task_id=task_id, planned_by=planned_by, map_index_template="{{ task.title }}", **more)
 
 
-def _mapped(task_id: str, settings: Settings, retry_delay: timedelta, **more: Any) -> Any:
-    options = pod_options(settings, retry_delay)
-    return RunOperator.partial(task_id=task_id, map_index_template="{{ task.title }}", **options, **more)
-
-
-def pod_options(settings: Settings, retry_delay: timedelta = RETRY_DELAY) -> dict[str, Any]:
+def pod_options(settings: Settings) -> dict[str, Any]:
     """Arguments of a task of pods: the Kubernetes pod operator's, none for the local launcher, and its retries."""
     if settings.launcher is Launcher.LOCAL:
         return {"options": {}}
     options = {
         "kubernetes_conn_id": settings.kubernetes_connection,
         "do_xcom_push": False,  # the result is in the log
-        "termination_grace_period": GRACE_S,
         "schedule_timeout_seconds": settings.queue_timeout_s,
         "startup_timeout_seconds": settings.start_timeout_s,
     }
-    return {"options": options, "retries": RETRIES, "retry_delay": retry_delay}
+    return {"options": options, "retries": RETRIES, "retry_delay": RETRY_DELAY}
 
 
 class ManifestOperator(BaseOperator):

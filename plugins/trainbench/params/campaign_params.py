@@ -100,7 +100,7 @@ in_configurations, in_survey, in_links, in_nodes, in_work, in_measurement, in_li
 
 
 class WorkParams(WorkSettings):
-    """Work settings of the form, from which `planning.work` makes a run's `Work`. None: by the preset or the model."""
+    """Work settings of the form, from which `planning.plan` makes a run's `Work`. None: by the preset or the model."""
 
     lora: Lora = Lora()
     lora_targets: Literal["attention", "all"] = in_work(

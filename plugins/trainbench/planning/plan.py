@@ -1,30 +1,41 @@
 """Makes the plan from the params: the runs, their order, and the skipped ones with their reasons.
 
-One planner for all kinds of campaigns. What varies is a Work: a strategy, a configuration, a model with a recipe, or a
-number of GPUs; each runs on every node, or as one gang on several.
+One planner for all kinds of campaigns. What varies is a `Planned` work: a strategy, a configuration, a model with a
+recipe, or a number of GPUs; each runs on every node, or as one gang on several.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bench_image.contract.fingerprint import fingerprint
+from bench_image.contract.flops import lora_targets
 from bench_image.contract.frozen import Frozen
+from bench_image.contract.links import LinkSweep
 from bench_image.contract.memory_estimate import memory_need_bytes
 from bench_image.contract.model_shapes import MODELS, EncoderDecoderShape
 from bench_image.contract.options import SINGLE_GPU, Recipe, Strategy
-from bench_image.contract.spec import RunSpec, is_slice
-from bench_image.contract.work import Device
-from trainbench.core.formats import count, listing
+from bench_image.contract.spec import (
+    WHOLE_GPU,
+    Drill,
+    Identity,
+    Measurement,
+    Placement,
+    RunSpec,
+    is_slice,
+)
+from bench_image.contract.work import AUTO, PRESET_SETTINGS, Device, DiskData, Work, WorkSettings
+from trainbench.core.formats import count, duration, listing
 from trainbench.core.grouping import grouped
 from trainbench.core.user_error import UserError
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import BenchmarkParams
 from trainbench.params.variants import BASELINE, DISK, VARIANTS
-from trainbench.planning.interconnect import Interconnect
+from trainbench.planning.link_search import MOST_ROUNDS, GroupTest, LinkSearch, bound_of, groups_of
 from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode, named_nodes, nodes_with_commonest_gpu
-from trainbench.planning.skipped import Skipped
-from trainbench.planning.work import identifier, impossible_reason, run_id, spec_of
 
 RERUN_ROUNDS = 2
 NO_JOINED_SLICES = "CUDA and NCCL join no MIG slices"
@@ -32,6 +43,29 @@ NO_JOINED_SLICES = "CUDA and NCCL join no MIG slices"
 
 class PlanError(UserError, ValueError):
     """No run is possible; the message has the cause and the remedy."""
+
+
+SKIPPED, NO_RESULT = "skipped", "no result yet"  # the plan left it out; its campaign has not ended, or was stopped
+
+
+class Skipped(Frozen):
+    """A planned combination without a result, with the reason. `nodes`: its intended nodes; empty: no specific node.
+
+    `label`: its name in the plan. Where other work of the plan is equal, `group_id` is that work's, whose figures hold
+    here too.
+    """
+
+    what: str
+    reason: str
+    state: str = SKIPPED
+    strategy: Strategy | None = None
+    gpus_per_node: int | None = None
+    nodes: tuple[str, ...] = ()
+    group_id: str | None = None  # of the skipped runs; None: their spec cannot be made
+    label: str | None = None
+    model: str | None = None  # of a survey; None: all of its models
+    recipe: Recipe | None = None  # of a survey; None: all of its recipes
+    gpu_product: str | None = None  # of the nodes; None: unknown
 
 
 class Plan(Frozen):
@@ -137,7 +171,7 @@ def refuse_sizes_without_tasks(built: Sequence[int], params: BenchmarkParams) ->
         )
 
 
-class Work(NamedTuple):
+class Planned(NamedTuple):
     """What runs on each node, or as a gang. `num_gpus` None: all of the node. `about`: fields of its skipped runs."""
 
     what: str
@@ -147,7 +181,7 @@ class Work(NamedTuple):
     about: Mapping[str, Any]
 
 
-Draft = tuple[Work, GpuNode, int]  # a run before its round, with its number of GPUs
+Draft = tuple[Planned, GpuNode, int]  # a run before its round, with its number of GPUs
 
 
 def make_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str, kind: CampaignKind = CampaignKind.NODES) -> Plan:
@@ -233,23 +267,23 @@ def _nodes(params: BenchmarkParams, fleet: Fleet, kind: CampaignKind) -> tuple[G
     return nodes
 
 
-def _works(params: BenchmarkParams, kind: CampaignKind) -> Iterator[Work]:
+def _works(params: BenchmarkParams, kind: CampaignKind) -> Iterator[Planned]:
     chosen = (Strategy.OWN,) if params.work.own_job.command else params.strategies
     cells = [cell for cell in scaling_cells(params.world_sizes) if cell.strategy in chosen]
     noun = params.work.device.rank_noun
     match kind:
         case CampaignKind.STRATEGIES:
             for cell in cells:
-                yield Work(cell.titled(noun), params, cell.strategy, cell.world_size, {"strategy": cell.strategy})
+                yield Planned(cell.titled(noun), params, cell.strategy, cell.world_size, {"strategy": cell.strategy})
         case CampaignKind.CONFIGURATIONS:
-            yield Work(BASELINE, params, Strategy.SINGLE, 1, {"label": BASELINE})
+            yield Planned(BASELINE, params, Strategy.SINGLE, 1, {"label": BASELINE})
             for name, variant in VARIANTS.items():  # in the order of their table
                 if name in params.variants:
                     folder = {"data_folder": params.variant_data_folder} if name == DISK else {}
                     changed = params.changed(**variant.changes, **folder)
-                    yield Work(name, changed, Strategy.SINGLE, 1, {"label": name})
+                    yield Planned(name, changed, Strategy.SINGLE, 1, {"label": name})
             for name, changes in params.own_variants.items():
-                yield Work(name, params.changed(**changes), Strategy.SINGLE, 1, {"label": name})
+                yield Planned(name, params.changed(**changes), Strategy.SINGLE, 1, {"label": name})
         case CampaignKind.HARDWARE:
             for model in params.models:
                 for recipe in recipes_of(model, params.recipes):
@@ -278,23 +312,23 @@ def _sizes_without_strategy(params: BenchmarkParams, kind: CampaignKind) -> Iter
             )
 
 
-def _node_works(params: BenchmarkParams) -> Iterator[Work]:
+def _node_works(params: BenchmarkParams) -> Iterator[Planned]:
     """Each strategy; of a command of the user's own, which shares its work as it likes, the command."""
     if params.work.own_job.command:
         name = params.work.own_job.name
-        yield Work(name, params, Strategy.OWN, None, {"label": name})
+        yield Planned(name, params, Strategy.OWN, None, {"label": name})
         return
     for strategy in dict.fromkeys(params.strategies):
-        yield Work(f"strategy {strategy}", params, strategy, None, {"strategy": strategy})
+        yield Planned(f"strategy {strategy}", params, strategy, None, {"strategy": strategy})
 
 
-def _survey_work(params: BenchmarkParams, model: str, recipe: Recipe, cell: ScalingCell) -> Work:
+def _survey_work(params: BenchmarkParams, model: str, recipe: Recipe, cell: ScalingCell) -> Planned:
     """ "gpt2 full"; on several GPUs "gpt2 full, ddp on 2 GPUs"."""
     gang = f", {cell.titled(params.work.device.rank_noun)}" if cell.world_size > 1 else ""
     label = f"{model} {recipe}{gang}"
     about: dict[str, Any] = {"label": label, "model": model, "recipe": recipe}
     about |= {"strategy": cell.strategy, "gpus_per_node": cell.world_size}
-    return Work(label, params, cell.strategy, cell.world_size, about)
+    return Planned(label, params, cell.strategy, cell.world_size, about)
 
 
 def recipes_of(model: str, recipes: Sequence[Recipe]) -> tuple[Recipe, ...]:
@@ -302,7 +336,9 @@ def recipes_of(model: str, recipes: Sequence[Recipe]) -> tuple[Recipe, ...]:
     return (Recipe.FULL,) if isinstance(MODELS[model], EncoderDecoderShape) else tuple(recipes)
 
 
-def _on_nodes(work: Work, nodes: Sequence[GpuNode], labels: dict[str, str], skipped: list[Skipped]) -> Iterator[Draft]:
+def _on_nodes(
+    work: Planned, nodes: Sequence[GpuNode], labels: dict[str, str], skipped: list[Skipped]
+) -> Iterator[Draft]:
     """The work's runs on the nodes that can run it. `labels` gets those of its group ids, `skipped` what cannot run:
     of a survey once for each kind of GPU and reason, else for each reason.
     """
@@ -353,15 +389,14 @@ def _on_nodes(work: Work, nodes: Sequence[GpuNode], labels: dict[str, str], skip
 
 
 def _gangs(
-    works: Iterator[Work],
+    works: Iterator[Planned],
     nodes: Sequence[GpuNode],
     params: BenchmarkParams,
     campaign_id: str,
     skipped: list[Skipped],
 ) -> list[RunSpec]:
     specs = []
-    there = [node.num_gpus_per_run for node in nodes if node.num_gpus_per_run]
-    most = min([*filter(None, [params.gpus_per_node]), *there], default=1)
+    most = _gpus_of_all(nodes, params)
     noun = params.work.device.rank_noun
     for work in works:
         size = work.num_gpus or 1
@@ -397,6 +432,12 @@ def gpus_of(node: GpuNode, strategy: Strategy, params: BenchmarkParams) -> int:
         return 1
     there = node.num_gpus_per_run if params.work.device is Device.CUDA else None
     return max(1, min((number for number in (params.gpus_per_node, there) if number is not None), default=1))
+
+
+def _gpus_of_all(nodes: Sequence[GpuNode], params: BenchmarkParams) -> int:
+    """The number of GPUs that a gang takes of each of these nodes."""
+    there = [node.num_gpus_per_run for node in nodes if node.num_gpus_per_run]
+    return min([*filter(None, [params.gpus_per_node]), *there], default=1)
 
 
 def _too_few(node: GpuNode, params: BenchmarkParams) -> str:
@@ -516,22 +557,166 @@ def confirm_specs(plan: Plan, suspects: Collection[str], controls: Collection[st
 def refuse_more_pods_than(limit: int, plan: Plan) -> None:
     """Raise PlanError when one mapped task of the DAG would have more pods than Airflow maps.
 
-    The runs of a node check are mapped in as many blocks as needed. Those of a comparison, one after another, are one
-    mapped task; each gang, a task group, has a mapped task of its own.
+    Independent runs are mapped in as many blocks as needed; each gang, and of a search the gangs of a round, are one
+    mapped task.
     """
-    runs = 0 if plan.judges_nodes else sum(spec.placement.nodes == 1 for spec in plan.specs)
-    pods = [spec.placement.nodes for spec in plan.specs]  # of a search the gangs of a round are one mapped task
-    largest = max(runs, sum(pods) if plan.campaign_kind is CampaignKind.INTERCONNECT else max(pods))
+    pods = [spec.placement.nodes for spec in plan.specs]
+    largest = sum(pods) if plan.campaign_kind is CampaignKind.INTERCONNECT else max(pods)
     if largest <= limit:
         return
-    what = f"{count(runs, 'run')} of all rounds" if largest == runs else f"{count(largest, 'pod')} of one gang"
     raise PlanError(
-        f"{what} are more than Airflow maps in one task: [core] max_map_length is {limit}. Raise it to {largest} or "
-        "more (AIRFLOW__CORE__MAX_MAP_LENGTH, for the API server and the workers), or choose fewer rounds, strategies "
-        "or nodes (parameters 'rounds', 'strategies', 'nodes')"
+        f"{count(largest, 'pod')} of one gang are more than Airflow maps in one task: [core] max_map_length is {limit}"
+        f". Raise it to {largest} or more (AIRFLOW__CORE__MAX_MAP_LENGTH, for the API server and the workers), or "
+        "choose fewer nodes (parameters 'nodes', 'world_sizes')"
     )
 
 
 def campaign_id(dag_id: str, dag_run_id: str) -> str:
     """The id of one DAG run as a folder name: Airflow's own run ids hold ':' and '+'."""
     return identifier(f"{dag_id}-{dag_run_id}", 150)
+
+
+QUICK = Measurement(warmup_steps=3, measured_steps=5, max_measured_steps=5, max_window_s=2.0, repeats=1)
+
+
+def spec_of(
+    params: BenchmarkParams,
+    strategy: Strategy,
+    nodes: Sequence[str],
+    gpus_per_node: int,
+    campaign_id: str,
+    round_: int = 1,
+    gpu_resource: str = WHOLE_GPU,
+    link_sweep: LinkSweep | None = None,
+) -> RunSpec:
+    """The run of `strategy` on `nodes`, node rank 0 first. Raises pydantic's ValidationError."""
+    work = _work(params, strategy)
+    placement = Placement(
+        strategy=strategy,
+        nodes=len(nodes),
+        gpus_per_node=gpus_per_node,
+        gpu_resource=gpu_resource if work.device is Device.CUDA else WHOLE_GPU,
+    )
+    measurement = QUICK if params.quick else params.measurement
+    # A readable group id of the work. Independent GPUs do the same work whatever their number.
+    digest = fingerprint(work, placement, measurement, *filter(None, [link_sweep]))
+    size = "" if placement.strategy is Strategy.INDEPENDENT else f"-{placement.nodes}x{placement.gpus_per_node}"
+    shape = f"b{work.micro_batch_size}-s{work.seq_length}"
+    what = work.model if work.own_job else f"{work.model}-{work.recipe}-{placement.strategy}"
+    group_id = identifier(f"{what}{size}{'' if work.own_job else f'-{shape}'}-{digest}", 150)
+    return RunSpec(
+        identity=Identity(
+            campaign_id=campaign_id,
+            run_id=run_id(group_id, nodes[0], round_),
+            group_id=group_id,
+            node=nodes[0],
+            peers=tuple(nodes[1:]),
+            round=round_,
+        ),
+        work=work,
+        placement=placement,
+        measurement=measurement,
+        link_sweep=link_sweep,
+        timeout_s=params.timeout_s,
+        drill=Drill(slowdown_pct=params.drill_slowdown_pct) if params.drill_node in nodes else None,
+    )
+
+
+def impossible_reason(strategy: Strategy, params: BenchmarkParams) -> str | None:
+    """Why this strategy cannot run anywhere with these params."""
+    if strategy is Strategy.OWN:
+        return None
+    job, seq_length = params.work, _seq_length(params, strategy)
+    if seq_length > job.shape.max_positions:
+        return (
+            f"seq_length {seq_length} is beyond the {job.shape.max_positions} positions of "
+            f"'{job.model}': choose a shorter one"
+        )
+    return job.unsupported(strategy)
+
+
+def _seq_length(params: BenchmarkParams, strategy: Strategy) -> int:
+    """Tokens per sample; on several GPUs at most the model's positions."""
+    if strategy in SINGLE_GPU or params.multi_gpu_seq_length is None:
+        return params.work.seq_length
+    return min(params.multi_gpu_seq_length, params.work.shape.max_positions)
+
+
+def _work(params: BenchmarkParams, strategy: Strategy) -> Work:
+    """The work of this strategy's ranks: empty settings come from the preset; parts that the recipe lacks are None."""
+    job = params.work
+    if strategy is Strategy.OWN:
+        return Work(
+            device=job.device,
+            model=job.own_job.name,
+            recipe=Recipe.FULL,
+            micro_batch_size=job.own_job.samples_per_step or AUTO,
+            gradient_checkpointing=False,
+            own_job=job.own_job,
+        )
+    settings = {name: getattr(job, name) for name in WorkSettings.model_fields}
+    decided = {name: own for name, own in PRESET_SETTINGS[job.preset].items() if settings[name] is None}
+    lora = job.lora.model_copy(update={"targets": lora_targets(job.shape, job.lora_targets)})
+    return Work(
+        **settings | decided | {"seq_length": _seq_length(params, strategy)},
+        lora=None if job.recipe is Recipe.FULL else lora,
+        quantisation=job.quantisation if job.recipe is Recipe.QLORA else None,
+        data="memory" if job.data_folder is None else DiskData(folder=job.data_folder, **dict(job.data)),
+    )
+
+
+def run_id(group_id: str, node: str, round_: int) -> str:
+    return identifier(f"{group_id}-{node}-r{round_}", 200)
+
+
+def identifier(text: str, max_length: int) -> str:
+    """`text` in lower case with only letters, digits, '.', '_' and '-'; a long text becomes its start and a hash."""
+    clean = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("._-")
+    if len(clean) <= max_length and clean:
+        return clean
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{clean[: max_length - 9].strip('._-')}-{digest}".lstrip("-")
+
+
+class Interconnect:
+    """A fleet whose links are searched: `nodes` have one kind of GPU."""
+
+    def __init__(self, params: BenchmarkParams, nodes: Sequence[GpuNode], campaign_id: str) -> None:
+        self._params, self._campaign_id = params, campaign_id
+        self._gpus = _gpus_of_all(nodes, params)
+        self._resource = nodes[0].gpu_resource
+        labels = {node.name: node.topology for node in nodes if node.topology}
+        self.groups = groups_of([node.name for node in nodes], labels)
+        # One GPU has no link within its node.
+        self.has_inner_link = params.work.device is Device.CUDA and self._gpus > 1
+
+    def search(self) -> LinkSearch:
+        return LinkSearch(self.groups, has_inner_link=self.has_inner_link)
+
+    @property
+    def promise(self) -> str:
+        """What the search takes at most, in one sentence."""
+        bound = bound_of(self.groups, has_inner_link=self.has_inner_link)
+        rounds = min(bound.rounds, MOST_ROUNDS)
+        most = duration(rounds * self._params.timeout_s)
+        return (
+            f"{count(len(self.groups), 'group')}: {bound.healthy_runs} runs in {count(bound.healthy_rounds, 'round')} "
+            f"where all are well; at most {bound.runs} runs in {count(rounds, 'round')} and {most}, by timeout_s "
+            f"{self._params.timeout_s:g}, beside the waiting for busy nodes"
+        )
+
+    def specs(self, tests: Sequence[GroupTest], round_: int) -> tuple[RunSpec, ...]:
+        """One run for each group."""
+        return tuple(
+            spec_of(
+                self._params,
+                Strategy.DDP,
+                test.nodes,
+                self._gpus,
+                self._campaign_id,
+                round_,
+                self._resource,
+                LinkSweep(top_bytes=self._params.link_top_bytes, inner_link=test.inner_link),
+            )
+            for test in tests
+        )

@@ -26,7 +26,7 @@ from bench_image.contract.result_lines import ABSENT, ResultLinesError, ResultRe
 from trainbench.core.user_error import UserError
 from trainbench.pods.machine_turns import MachineTurns
 from trainbench.pods.manifests import CONTAINER, STRATEGY
-from trainbench.pods.pod_end import EndKind, PodEnd
+from trainbench.pods.pod_end import PodEnd, pod_end
 from trainbench.pods.pod_log import LogTail
 
 PREFIX = "TRAINBENCH_"
@@ -58,14 +58,13 @@ class LocalOutcome(Frozen):
         """Why it left no whole result, in the words for a pod of a cluster; None where it left one."""
         if self.result_text is not None:
             return None
-        if self.missing != ABSENT:
-            return PodEnd(kind=EndKind.INVALID_RESULT, message=f"the pod's log: {self.missing}")
-        if self.ended_by == DEADLINE_EXCEEDED:
-            why = "the pod was ended at its deadline: the program hung, or never ran"
-            return PodEnd(kind=EndKind.DEADLINE, message=why)
-        cause = f"was ended ({self.ended_by})" if self.ended_by else f"ended with exit code {self.exit_code}"
-        said = next((line for line in reversed(self.log.splitlines()) if line), "it wrote nothing")
-        return PodEnd(kind=EndKind.NO_RESULT, message=f"the program {cause} and left no result: {said[:MAX_SAID]}")
+        said = next((line for line in reversed(self.log.splitlines()) if line), "it wrote nothing")[:MAX_SAID]
+        if self.ended_by:
+            said = f"it was ended ({self.ended_by}): {said}"
+        state = {"terminated": {"exitCode": self.exit_code, "message": said}}
+        reason = self.ended_by if self.ended_by == DEADLINE_EXCEEDED else None
+        status = {"reason": reason, "containerStatuses": [{"name": CONTAINER, "state": state}]}
+        return pod_end({"status": status}, CONTAINER, "", missing=self.missing)
 
 
 class LocalImage(Frozen):

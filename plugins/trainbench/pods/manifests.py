@@ -35,7 +35,7 @@ from trainbench.core.formats import count, listing
 from trainbench.core.label_selector import SUBDOMAIN, LabelSelector
 from trainbench.core.user_error import UserError
 from trainbench.planning.nodes import KEPT_AWAY
-from trainbench.planning.work import identifier
+from trainbench.planning.plan import identifier
 from trainbench.pods.pod_template import IMAGE_FOLDERS, digest, with_template
 from trainbench.pods.time_limits import DEADLINE_MARGIN_S, GRACE_S
 

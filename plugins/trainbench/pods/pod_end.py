@@ -45,12 +45,10 @@ class EndKind(StrEnum):
     INVALID_RESULT = "invalid_result"  # left something that is too large, cut off or changed
 
 
-# A new pod may do better: these are retried, and their figures never judged.
-INFRASTRUCTURE = frozenset({
-    EndKind.PREEMPTED, EndKind.EVICTED, EndKind.VANISHED, EndKind.API, EndKind.UNAUTHORIZED, EndKind.NOT_STORED,
-})  # fmt: skip
 # They tell of the control plane, not of the program: a result that is found later counts.
 BESIDES_THE_PROGRAM = frozenset({EndKind.API, EndKind.UNAUTHORIZED, EndKind.NOT_STORED})
+# A new pod may do better: these are retried, and their figures never judged.
+INFRASTRUCTURE = BESIDES_THE_PROGRAM | {EndKind.PREEMPTED, EndKind.EVICTED, EndKind.VANISHED}
 # The node was not free: it is counted, not judged.
 NOT_FREE = frozenset({EndKind.BUSY, EndKind.PREEMPTED, EndKind.WITHDRAWN})
 
@@ -147,11 +145,9 @@ def _lost(pod: Object | None, base: str, node: Object | None, now: datetime | No
     moment = due_of(pod) if pod and not has_ended(pod, base) else None
     if moment and is_late(moment, now):
         state = "is ready" if node else "could not be read"
-        late = (
-            f"{moment.why}, and the pod should have been gone by {moment.at:%Y-%m-%d %H:%M:%S} UTC, but {name} did not"
-        )
+        late = f"{moment.why}, and the pod should have been gone by {moment.at:%Y-%m-%d %H:%M:%S} UTC"
         why = "a process that cannot be killed, as of a hung GPU, keeps a pod"
-        yield EndKind.NODE_LOST, f"{late} end it ({name} {state}): {why}"
+        yield EndKind.NODE_LOST, f"{late}, but {name} did not end it ({name} {state}): {why}"
 
 
 def _disruptions(pod: Object | None, events: Iterable[Object]) -> Iterator[Cause]:
@@ -163,7 +159,7 @@ def _disruptions(pod: Object | None, events: Iterable[Object]) -> Iterator[Cause
         reason = told.get("reason") or ""
         why = told.get("message") or reason
         if reason == "DeadlineExceeded":
-            yield EndKind.DEADLINE, "the cluster ended the pod at its deadline: the program hung, or never ran"
+            yield EndKind.DEADLINE, "the pod was ended at its deadline: the program hung, or never ran"
         elif "Preempt" in reason:
             yield EndKind.PREEMPTED, f"other work took the node: {why}"
         elif reason:

@@ -25,7 +25,7 @@ from trainbench.core.tables import (
 from trainbench.figure_catalogue import run_figures
 from trainbench.figure_catalogue.figure import reason
 from trainbench.params.campaign_params import applies_to
-from trainbench.planning.skipped import SKIPPED
+from trainbench.planning.plan import SKIPPED
 from trainbench.pods.pod_log import LOG_FILE
 from trainbench.reporting.verdict_text import is_rerun
 from trainbench.reporting.work_names import group_name

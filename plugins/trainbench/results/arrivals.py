@@ -20,7 +20,7 @@ from typing import Any
 from pydantic import AwareDatetime
 
 from bench_image.contract.frozen import ContractError, Frozen
-from bench_image.contract.parse import parse_spec
+from bench_image.contract.parse import parse_result, parse_spec
 from bench_image.contract.pod_io import RANK_ENV, RESULT_FILE, SPEC_ENV
 from bench_image.contract.result import Phase, RunResult
 from bench_image.contract.spec import RunSpec
@@ -29,7 +29,7 @@ from trainbench.pods.manifests import CONTAINER
 from trainbench.pods.pod_end import PodEnd
 from trainbench.pods.pod_log import log_file
 from trainbench.results.artefacts import WRITERS, Store
-from trainbench.results.collect import collect, parse_payload
+from trainbench.results.collect import collect
 from trainbench.results.store_files import FileMissing, FileUnusable, latest_try, rank_file
 
 ADDRESS = "address"  # field of a task's XCom
@@ -48,14 +48,11 @@ def address_in(handed_over: object) -> str | None:
 
 
 def result_of(store: Store, handed_over: object) -> RunResult | None:
-    """The result whose address is in a task's XCom, of 0.1.0 the result itself; None: there is neither. Of an address
-    the campaign, run and name count: the file is one of this store. Raises ContractError and StoreError.
+    """The result whose address is in a task's XCom; None: there is none. Of an address the campaign, run and name
+    count: the file is one of this store. Raises ContractError and StoreError.
     """
-    address = address_in(handed_over)
-    if address is None:
-        return parse_payload(handed_over)
-    match = re.search(r"/campaigns/([^/]+)/runs/([^/]+)/([^/]+)$", address)
-    return parse_payload(store.read_run_file(*match.groups())) if match else None
+    match = re.search(r"/campaigns/([^/]+)/runs/([^/]+)/([^/]+)$", address_in(handed_over) or "")
+    return parse_result(store.read_run_file(*match.groups())) if match else None
 
 
 class Arrival(Frozen):
@@ -144,7 +141,7 @@ def arrived_of_pod(store: Store, manifest: Mapping[str, Any], pod_name: str | No
     """
     if (run := run_of(manifest)) is None or (text := arrived(store, *run)) is None:
         return None
-    (spec, rank), result = run, parse_payload(text)
+    (spec, rank), result = run, parse_result(text)
     if pod_name is not None and not _is_of_pod(result, pod_name):
         return None
     address = store.run_file_address(*_file(spec, rank))
@@ -167,7 +164,7 @@ def stored_payloads(
             text = arrived(store, specs[index], index)
         except FileUnusable as error:  # a fault of this file alone
             return str(error)
-        if text is None or end is None or (end.pod and _is_of_pod(parse_payload(text), end.pod)):
+        if text is None or end is None or (end.pod and _is_of_pod(parse_result(text), end.pod)):
             return text
         return None
 
@@ -191,7 +188,7 @@ def _is_of_pod(result: RunResult, pod_name: str) -> bool:
 
 def _parsed(text: str | None) -> RunResult | None:
     try:
-        return None if text is None else parse_payload(text)
+        return None if text is None else parse_result(text)
     except ContractError:
         return None
 

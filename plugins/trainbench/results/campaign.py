@@ -28,7 +28,7 @@ from trainbench.core.verdicts import (
 )
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.nodes import GpuNode
-from trainbench.planning.skipped import Skipped
+from trainbench.planning.plan import Skipped
 from trainbench.pods.pod_end import NOT_FREE
 from trainbench.prices.run_cost import RunCost
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
@@ -19,12 +18,12 @@ UNUSABLE = frozenset({"invalid_result", "foreign_result"})  # kinds of errors of
 
 def collect(
     specs: Sequence[RunSpec],
-    payloads: Sequence[object | None],
+    payloads: Sequence[str | None],
     at: datetime,
     states: Sequence[str | None] = (),
     ends: Sequence[PodEnd | None] = (),
 ) -> tuple[RunResult, ...]:
-    """One result for each spec. Payload i belongs to spec i: a mapping, JSON text, or None.
+    """One result for each spec. Payload i belongs to spec i: JSON text, or None.
 
     A payload that is missing, broken or of another run becomes a failed result at time `at`. `states`: task states of
     the pods, for the message; `ends`: the ends of failed pods. A result written while the cluster took the node away
@@ -38,7 +37,7 @@ def collect(
     )
 
 
-def _result(spec: RunSpec, payload: object | None, state: str | None, end: PodEnd | None, at: datetime) -> RunResult:
+def _result(spec: RunSpec, payload: str | None, state: str | None, end: PodEnd | None, at: datetime) -> RunResult:
     failed = partial(failed_result, spec, at=at)
     if end and (payload is None or (end.kind in INFRASTRUCTURE and end.kind not in BESIDES_THE_PROGRAM)):
         return failed(status=end.status, kind=end.kind, message=end.message, phase=Phase.LAUNCH)
@@ -47,7 +46,7 @@ def _result(spec: RunSpec, payload: object | None, state: str | None, end: PodEn
         message = f"the run on node '{spec.identity.node}' gave no result; {ended}: read the pod's log"
         return failed(status=Status.INCOMPLETE, kind="no_result", message=message, phase=Phase.LAUNCH)
     try:
-        result = parse_payload(payload)
+        result = parse_result(payload)
     except ContractError as error:
         return failed(status=Status.ERROR, kind="invalid_result", message=str(error), phase=Phase.REPORT)
     if foreign := mismatch(spec, result):
@@ -56,17 +55,6 @@ def _result(spec: RunSpec, payload: object | None, state: str | None, end: PodEn
         told = result.error.model_copy(update={"kind": end.kind.value, "message": end.message})
         return result.model_copy(update={"error": told})
     return result
-
-
-def parse_payload(payload: object) -> RunResult:
-    """Parse a result from a pod's log, a file, or an XCom of 0.1.0. Raises only ContractError, for any payload."""
-    try:
-        text = payload if isinstance(payload, str | bytes) else json.dumps(payload)
-        return parse_result(text)
-    except ContractError:
-        raise
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ContractError(f"result is a {type(payload).__name__} that cannot be read as JSON: {error}") from None
 
 
 def mismatch(spec: RunSpec, result: RunResult) -> str | None:

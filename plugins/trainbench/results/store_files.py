@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from bench_image.contract.frozen import ContractError
+from bench_image.contract.parse import parse_result
 from bench_image.contract.pod_io import MAX_RESULT_BYTES, RESULT_FILE
 from bench_image.contract.result import RunResult
 from trainbench.core.user_error import UserError
 from trainbench.pods.gangs import combine_ranks
-from trainbench.results.collect import collect, parse_payload
+from trainbench.results.collect import collect
 
 if TYPE_CHECKING:
     from upath import UPath
@@ -194,7 +195,7 @@ def read_results(folder: UPath, progress: Progress = no_progress, root: UPath | 
 
     def read(path: UPath) -> RunResult | None:
         try:
-            return parse_payload(read_bounded(path, MAX_RESULT_BYTES, folder if root is None else root))
+            return parse_result(read_bounded(path, MAX_RESULT_BYTES, folder if root is None else root))
         except (ContractError, StoreError) as error:
             broken.append(BrokenFile(address(path), str(error)))
             return None

@@ -64,6 +64,7 @@ def test_filters_narrow_every_page_and_go_along(client: Any, pages: Path) -> Non
     text = get(client, "?strategy=zero3&days=90").text
 
     assert "Nothing with these filters" in text
+    assert "No node that was judged recently fits these filters" in get(client, "?node=nowhere").text
     assert 'href="./runs?strategy=zero3&amp;days=90"' in text
     assert '<option value="90" selected>' in text
 
@@ -162,11 +163,11 @@ def test_a_file_that_is_no_result_is_not_served(client: Any, own_pages: Path, tm
 
 
 def test_a_task_shows_the_result_that_it_handed_back(client: Any, pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bench_image.contract.parse import parse_result
     from trainbench.pages.web import run_routes
-    from trainbench.results.collect import parse_payload
 
     file = pages / f"store/campaigns/last/runs/{a_run(pages)}/result.json"
-    monkeypatch.setattr(run_routes, "task_result", lambda *_: parse_payload(file.read_text()))
+    monkeypatch.setattr(run_routes, "task_result", lambda *_: parse_result(file.read_text()))
     text = get(client, "dags/page_nodes/runs/r/tasks/benchmark?map_index=2").text
 
     assert ">9.000<" in text

@@ -131,6 +131,29 @@ def test_a_right_is_checked_where_it_is_needed(api: Api, cluster: Cluster) -> No
     ]
 
 
+def test_a_log_is_read_line_by_line_whatever_its_bytes_and_where_there_is_none_it_has_no_lines(
+    api: Api, cluster: Cluster
+) -> None:
+    """A progress bar has no end of its line, and the first part of a result follows it there."""
+    bar = b"#" * 100_000
+    api.answer = lambda *_: (200, bar + b"part 1\n\xffpart 2\n\nno end")
+    assert [*cluster.log_lines("tb-1", "base")] == [bar.decode() + "part 1", "\\xffpart 2", "", "no end"]
+    for code in (400, 404):
+        api.answer = lambda *_, code=code: status(code, "No", "container not found")
+        assert [*cluster.log_lines("tb-1", "base")] == []
+    api.answer = lambda *_: status(403, "Forbidden", "no right")
+    with pytest.raises(Refused, match="no right"):
+        next(cluster.log_lines("tb-1", "base"))
+
+
+def test_a_pod_that_is_gone_is_none(api: Api, cluster: Cluster) -> None:
+    api.answer = lambda call, query, body: (
+        200,
+        {"items": [{"n": 1}] if query["fieldSelector"] == ["metadata.name=a"] else []},
+    )
+    assert (cluster.pod("a"), cluster.pod("b")) == ({"n": 1}, None)
+
+
 def test_a_dry_run_says_so_to_the_server(api: Api, cluster: Cluster) -> None:
     api.answer = lambda call, query, body: (201, {**body, "spec": {"priority": -5}})
     assert cluster.dry_run({"kind": "Pod"})["spec"]["priority"] == -5

@@ -26,7 +26,7 @@ from trainbench.comparison.hardware_survey import (
 from trainbench.core.tables import Table
 from trainbench.params.campaign_params import ComparisonParams
 from trainbench.planning.nodes import GpuNode
-from trainbench.planning.skipped import Skipped
+from trainbench.planning.plan import Skipped
 from trainbench.prices.price_tables import Price
 from trainbench.reporting import survey_tables
 from trainbench.results.campaign import Campaign

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from tests.builders import make_result
 from tests.builders.recorded_nights import make_night, stored
 from trainbench.history.database import HistoryError
 from trainbench.history.history import History, existing_history, open_history
-from trainbench.history.tables import metadata, runs
+from trainbench.history.tables import campaigns, metadata, runs
 from trainbench.results.artefacts import open_store
 
 pytestmark = pytest.mark.both_databases
@@ -32,6 +34,24 @@ def test_opening_again_changes_nothing(history: History, url: str) -> None:
 def test_readers_of_a_file_do_not_wait_for_its_writer(tmp_path: Path) -> None:
     with open_history(f"sqlite:///{tmp_path}/history.sqlite").engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+
+
+@pytest.fixture
+def tokyo() -> Iterator[None]:
+    """The zone of this process's clock."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("tokyo")
+def test_times_are_read_as_written_whatever_the_machines_zone(history: History) -> None:
+    campaign = make_night(1, make_result())
+    history.record(campaign)
+    (row,) = stored(history, campaigns)
+    assert row["finished_at"] == campaign.finished_at
 
 
 def test_a_row_of_every_table_can_be_told_from_all_others() -> None:

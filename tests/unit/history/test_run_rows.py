@@ -44,6 +44,12 @@ def test_of_a_run_that_came_back_twice_the_later_one_is_recorded(history: Histor
     assert [row["samples_per_second"] for row in stored(history, runs)] == [2.0]
 
 
+def test_an_imported_run_is_no_run_of_ours(history: History) -> None:
+    history.record(make_night(1, make_result()).model_copy(update={"campaign_id": "imported-x-12345678"}))
+    (row,) = stored(history, runs)
+    assert (row["node"].endswith("/node-1"), row["is_baseline"], row["gpu_uuids"]) == (True, False, None)
+
+
 def test_a_run_keeps_what_it_was_paid_for(history: History) -> None:
     """A gang of two nodes with one GPU each, $0.60 per GPU-hour; each GPU took 27,000 J."""
     gang = make_result("node-1", strategy="ddp", nodes=2, gpus_per_node=1, peers=("node-2",))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -318,7 +319,7 @@ def test_the_times_of_a_run_whose_last_tasks_were_cleared_are_those_of_its_pods(
 def test_a_run_that_ends_before_it_begins_is_a_failed_one_with_the_reason() -> None:
     result = make_result()
     document = result.model_dump(mode="json") | {"finished_at": "2026-11-20T02:00:00Z"}
-    (failed,) = collect([result.spec], [document], ENDED)
+    (failed,) = collect([result.spec], [json.dumps(document)], ENDED)
     assert failed.status is Status.ERROR
     assert failed.error is not None
     assert "lies before started_at" in failed.error.message

@@ -16,12 +16,12 @@ from trainbench.planning.plan import (
     PlanError,
     campaign_id,
     confirm_specs,
+    identifier,
     make_plan,
     refuse_more_pods_than,
     unknown_gpus,
 )
 from trainbench.planning.planners import PLANNERS
-from trainbench.planning.work import identifier
 
 NODES = ("node-1", "node-2", "node-3")
 
@@ -92,19 +92,18 @@ def test_suspects_and_controls_run_twice_more_round_by_round_with_the_same_work_
     assert {spec.fingerprint for spec in again} == {spec.fingerprint for spec in drilled.specs}
 
 
-def test_a_comparison_over_max_map_length_is_refused_before_anything_runs() -> None:
-    """2 nodes x 3 rounds = 6 runs: a limit of 6 takes them, one of 5 does not. A node check goes in blocks."""
-    planned = plan(nodes=["node-1", "node-2"], rounds=3, strategies=["single"])
-    compared = planned.model_copy(update={"campaign_kind": CampaignKind.HARDWARE})
+def test_a_gang_over_max_map_length_is_refused_before_anything_runs() -> None:
+    """One mapped task has its 6 pods: a limit of 6 takes them, one of 5 does not. Other runs go in blocks."""
+    nodes = [f"node-{number}" for number in range(6)]
+    params = parse_params({"nodes": nodes, "world_sizes": [6], "strategies": ["ddp"], "gpus_per_node": 1})
+    gang = make_plan(params, Fleet(), "campaign-1", CampaignKind.STRATEGIES)
 
-    refuse_more_pods_than(5, planned)
-    refuse_more_pods_than(6, compared)
+    refuse_more_pods_than(6, gang)
+    refuse_more_pods_than(5, plan(nodes=nodes, rounds=3, strategies=["single"]))
     with pytest.raises(PlanError) as refused:
-        refuse_more_pods_than(5, compared)
-    text = str(refused.value)
-    assert "6 runs of all rounds are more than Airflow maps in one task: [core] max_map_length is 5" in text
-    assert "Raise it to 6 or more (AIRFLOW__CORE__MAX_MAP_LENGTH" in text
-    assert "fewer rounds, strategies or nodes" in text
+        refuse_more_pods_than(5, gang)
+    assert "6 pods of one gang are more than Airflow maps in one task: [core] max_map_length is 5" in str(refused.value)
+    assert "Raise it to 6 or more (AIRFLOW__CORE__MAX_MAP_LENGTH" in str(refused.value)
 
 
 def test_impossible_strategies_are_skipped_with_the_reason_on_every_node() -> None:

@@ -11,7 +11,7 @@ from bench_image.contract.result import RunResult
 from tests.builders import campaigns, make_failed, make_result
 from trainbench.comparison.configurations import SpeedUp, Standing, Verdict, _change_pct, _Comparer, compare_by_gpu_kind
 from trainbench.figure_catalogue.run_figures import SAMPLES_PER_SECOND
-from trainbench.planning.skipped import Skipped
+from trainbench.planning.plan import Skipped
 from trainbench.reporting.configuration_tables import configurations, headline
 
 GUIDE = campaigns.configurations()

@@ -9,7 +9,7 @@ import pytest
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import Chosen
 from tests.builders import campaigns, make_cpu_result, make_failed, make_result
-from trainbench.planning.skipped import Skipped
+from trainbench.planning.plan import Skipped
 from trainbench.reporting.data_files import metrics_csv
 from trainbench.results.campaign import Campaign
 

@@ -12,7 +12,7 @@ from tests.builders import campaigns, make_failed, make_result
 from trainbench.comparison.hardware_survey import SurveyCell, saved_memory, survey_cells
 from trainbench.core.tables import Table
 from trainbench.params.campaign_kind import CampaignKind
-from trainbench.planning.skipped import Skipped
+from trainbench.planning.plan import Skipped
 from trainbench.reporting import survey_tables
 from trainbench.results.campaign import Campaign
 

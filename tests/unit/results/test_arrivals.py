@@ -229,7 +229,7 @@ def test_the_log_of_each_pod_lies_beside_its_result_and_expires_with_it(store: S
     [
         ({"address": "/store/result.json", "bytes": 3}, "/store/result.json"),
         ('{"address": "/store/result.json", "bytes": 3}', "/store/result.json"),  # a trigger's, encoded twice
-        ({"schema_version": 1}, None),  # of 0.1.0, the result itself
+        ({"schema_version": 1}, None),
         ("no JSON", None),
         (None, None),
     ],

@@ -27,14 +27,15 @@ def as_dict(result: RunResult) -> dict[str, Any]:
 
 
 def collect_one(payload: object | None, state: str | None = None) -> RunResult:
-    (result,) = collect([SPEC], [payload], AT, [state])
+    is_text = payload is None or isinstance(payload, str | bytes)
+    (result,) = collect([SPEC], [payload if is_text else json.dumps(payload)], AT, [state])  # type: ignore[list-item]
     return result
 
 
 @pytest.mark.parametrize(
     "payload",
     [as_dict(GOOD), GOOD.model_dump_json(), GOOD.model_dump_json().encode()],
-    ids=["XCom mapping", "last line of a log", "file"],
+    ids=["mapping", "text", "bytes"],
 )
 def test_a_good_result_is_taken_as_it_is(payload: object) -> None:
     assert collect_one(payload, "success") == GOOD
@@ -77,13 +78,10 @@ def test_a_green_task_without_a_result_is_no_success() -> None:
         (b"\xff\xfe\x00", "not JSON"),
         ("[" * 100_000, "too many values"),
         (as_dict(GOOD) | {"status": "\ud800"}, "not JSON"),
-        ({1, 2}, "set"),
-        (object(), "object"),
     ],
     ids=[
         "truncated", "empty", "oversized", "foreign", "list", "older schema", "unknown status", "unknown field", "NaN",
         "NaN in a mapping", "half a character", "no UTF-8", "deeply nested", "half a character in a field",
-        "set", "object",
     ],
 )  # fmt: skip
 def test_a_broken_payload_is_a_failed_sample_with_the_reason(payload: object, message: str) -> None:
@@ -120,7 +118,7 @@ def test_an_oom_kill_that_the_kubelet_reports_is_no_guess() -> None:
     )
     end = PodEnd(kind=EndKind.OUT_OF_MEMORY, message="the kernel killed the program for the host's memory")
 
-    (result,) = collect([failed.spec], [as_dict(failed)], AT, ends=[end])
+    (result,) = collect([failed.spec], [failed.model_dump_json()], AT, ends=[end])
 
     assert result.error is not None
     assert (result.error.kind, result.error.message) == ("host_out_of_memory", end.message)
@@ -130,7 +128,7 @@ def test_nothing_is_dropped_and_the_order_is_the_plans() -> None:
     """Four runs are planned; one payload is good, one broken, one the first again, the last is not there."""
     good = [make_result(f"node-{i}") for i in (1, 2, 3, 4)]
     specs = [result.spec for result in good]
-    results = collect(specs, [as_dict(good[0]), "{", as_dict(good[0])], AT, ["success", "failed"])
+    results = collect(specs, [good[0].model_dump_json(), "{", good[0].model_dump_json()], AT, ["success", "failed"])
     assert [result.spec for result in results] == specs
     assert [result.error and result.error.kind for result in results] == [
         None,

@@ -67,7 +67,7 @@ AT = STARTED_AT + timedelta(minutes=9)
 
 
 def night(payloads: list[Any]) -> Campaign:
-    return judged(collect(PLAN.specs, payloads, AT))
+    return judged(collect(PLAN.specs, [*map(json.dumps, payloads)], AT))
 
 
 def judged(results: Sequence[RunResult], planned: Plan = PLAN) -> Campaign:
@@ -106,7 +106,8 @@ def test_whatever_one_field_of_one_result_holds_the_other_nodes_keep_their_verdi
 ) -> None:
     """Seeded: each case puts one extreme value into one field of node-3's result, and publishes and records."""
     draw, bad = random.Random(13), slice(NODES.index(BAD), NODES.index(BAD) + 1)
-    text, results = json.dumps(documents(planned)[bad][0]), list(collect(planned.specs, documents(planned), AT))
+    texts = [*map(json.dumps, documents(planned))]
+    text, results = texts[bad][0], list(collect(planned.specs, texts, AT))
     store, history = open_store(str(tmp_path / "store")), open_history(f"sqlite:///{tmp_path / 'history.db'}")
     expected, everywhere = of_others(judged(results, planned)), list(places(json.loads(text)))
     assert {state for _, state in expected} == {State.WELL}
@@ -114,7 +115,7 @@ def test_whatever_one_field_of_one_result_holds_the_other_nodes_keep_their_verdi
         payload = json.loads(text)
         path, value = draw.choice(everywhere), draw.choice(EXTREMES)
         put(payload, path, value)
-        results[bad] = collect(planned.specs[bad], [payload], AT)
+        results[bad] = collect(planned.specs[bad], [json.dumps(payload)], AT)
         campaign = judged(results, planned)
 
         case_text = f"case {case}: {path} = {value!r:.60}"

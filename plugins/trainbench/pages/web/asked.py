@@ -14,6 +14,7 @@ from fastapi.responses import Response, StreamingResponse
 from sqlalchemy import Connection
 
 from bench_image.contract.frozen import ContractError
+from bench_image.contract.parse import parse_result
 from bench_image.contract.result import RunResult
 from trainbench.core.states import NodeState
 from trainbench.core.tables import Table, csv_text
@@ -25,7 +26,6 @@ from trainbench.pages.render.links import Links, links
 from trainbench.pages.render.page import HEADERS, respond
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.campaign import IMPORTED_SUITE
-from trainbench.results.collect import parse_payload
 from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import read_settings
 
@@ -144,6 +144,6 @@ def the_store() -> Store:
 def stored_result(campaign: str, run_id: str) -> RunResult | None:
     """The run's stored result; None where its file has expired or cannot be read."""
     try:
-        return parse_payload(the_store().read_result_file(campaign, run_id))
+        return parse_result(the_store().read_result_file(campaign, run_id))
     except (StoreError, ContractError):
         return None

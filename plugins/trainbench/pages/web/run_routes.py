@@ -18,6 +18,7 @@ from pydantic import BeforeValidator
 from sqlalchemy import select
 
 from bench_image.contract.frozen import ContractError
+from bench_image.contract.parse import parse_result
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from trainbench.pages.reads.queries import EVERYTHING
@@ -34,7 +35,6 @@ from trainbench.reporting import plots
 from trainbench.reporting.report import InAirflow, report_html
 from trainbench.results.arrivals import result_of
 from trainbench.results.artefacts import Store
-from trainbench.results.collect import parse_payload
 from trainbench.results.store_files import StoreError
 
 Place = tuple[str | int, ...]  # of a task in Airflow's addresses, after "tasks"
@@ -168,7 +168,7 @@ def raw_result(campaign: str, run_id: str, asked: Asked = Depends()) -> Response
     _known(asked, campaign, run_id)
     try:
         stored = the_store().read_result_file(campaign, run_id)
-        parse_payload(stored)
+        parse_result(stored)
     except (StoreError, ContractError):
         raise HTTPException(
             404, "The run's file has expired or is broken; the list of runs still has its figures."
