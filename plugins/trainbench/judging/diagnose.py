@@ -509,7 +509,6 @@ _NEXT_STEP: dict[str, str] = {
     EndKind.API: "check the Kubernetes API, then repeat",
     EndKind.UNAUTHORIZED: "renew the credentials of the Airflow connection, then repeat",
     EndKind.QUOTA: "raise the namespace's ResourceQuota, or run fewer pods at once; the node is not at fault",
-    EndKind.NO_NODE: "compare its name with `kubectl get nodes`, and name it so in the parameter 'nodes'",
     EndKind.UNSCHEDULABLE: "compare the node's labels, taints and free resources with the pod's requests",
     EndKind.NO_IMAGE: "see whether the node reaches the registry, and whether the image and its secret are right",
     EndKind.NOT_STARTED: "read the pod's events: a start waits for runtime class, device plugin and volumes",

@@ -28,7 +28,7 @@ from trainbench.pods.gangs import failed_rank
 from trainbench.pods.pod_end import INFRASTRUCTURE, NOT_FREE, EndKind
 
 # The node is at fault or taken, not its links: it is left out, and the others run again.
-LEFT_OUT = NOT_FREE | {EndKind.NO_NODE, EndKind.UNSCHEDULABLE, EndKind.NODE_LOST}
+LEFT_OUT = NOT_FREE | {EndKind.UNSCHEDULABLE, EndKind.NODE_LOST}
 CHANCE = 3 * 1.4826  # standard deviations, by the median absolute deviation of normal noise
 LATENCY_PCT = 50.0  # less than this share of a group's rate of calls is not told from the hosts' scatter
 TRAINING, LATENCY = "ddp samples/s per GPU", "all-reduce calls/s"

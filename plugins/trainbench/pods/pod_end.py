@@ -49,8 +49,8 @@ class EndKind(StrEnum):
 BESIDES_THE_PROGRAM = frozenset({EndKind.API, EndKind.UNAUTHORIZED, EndKind.NOT_STORED})
 # A new pod may do better: these are retried, and their figures never judged.
 INFRASTRUCTURE = BESIDES_THE_PROGRAM | {EndKind.PREEMPTED, EndKind.EVICTED, EndKind.VANISHED}
-# The node was not free: it is counted, not judged.
-NOT_FREE = frozenset({EndKind.BUSY, EndKind.PREEMPTED, EndKind.WITHDRAWN})
+# The node was not free, or not there: it is counted, not judged.
+NOT_FREE = frozenset({EndKind.BUSY, EndKind.PREEMPTED, EndKind.WITHDRAWN, EndKind.NO_NODE})
 
 START_FAILURES = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
 PULLS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")

@@ -46,6 +46,7 @@ NODES = ("node-1", "node-2", "node-3", "node-4")
 NO_ROOM = "no room on the node within the waiting time: 0/4 nodes are available: 1 Insufficient nvidia.com/gpu"
 PLAN = make_plan(parse_params({"nodes": NODES, "rounds": 1}), Fleet(), "night-7")
 BUSY = {"kind": "busy", "status": Status.INCOMPLETE, "message": NO_ROOM}
+GONE = {"kind": "no_node", "status": Status.INCOMPLETE, "message": "the cluster has no node 'node-2'"}
 NO_IMAGE = {"kind": "no_image", "status": Status.INCOMPLETE, "message": "the image 'bench:9' cannot be pulled"}
 
 
@@ -63,6 +64,13 @@ def campaign_of(planned: Plan, results: Sequence[RunResult]) -> Campaign:
 
 def red_texts(campaign: Campaign) -> list[str]:
     return [alert.text for alert in alerts(campaign) if alert.level is Level.ERROR]
+
+
+def test_a_node_that_left_the_cluster_after_the_plan_is_not_judged() -> None:
+    """An autoscaler takes nodes away: that says nothing of them."""
+    night = campaign_of(PLAN, failed_runs(PLAN, NO_IMAGE, GONE, NO_IMAGE, NO_IMAGE))
+    assert [node.state for node in night.nodes] == [State.RED, State.NOT_CHECKED, State.RED, State.RED]
+    assert "the cluster has no node 'node-2'" in night.nodes[1].reason
 
 
 def test_a_night_in_which_all_nodes_were_busy_is_red_and_says_that_they_were_busy() -> None:
