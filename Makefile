@@ -3,7 +3,7 @@ PYTHON ?= python3
 DRILL ?=
 NIGHTS ?=
 PORT ?= 8080
-SAMPLE ?= f
+SAMPLE ?= h
 CHECKOV := checkov==3.3.30# in an environment of its own: it pins packages that Airflow needs in other versions
 
 VENV := .venv/bin

@@ -1,9 +1,9 @@
 """Do the tests bite? Mutants of the modules whose figures people act on, each against the tests that mirror it.
 
     make mutants                                   # what is missing of the newest sample
-    python studies/mutation_study.py g             # a fresh sample named g
-    python studies/mutation_study.py f judging     # some parts of sample f
-    python studies/mutation_study.py f --again     # those of f that were alive, after new tests
+    python studies/mutation_study.py i             # a fresh sample named i
+    python studies/mutation_study.py h judging     # some parts of sample h
+    python studies/mutation_study.py h --again     # those of h that were alive, after new tests
     python studies/mutation_study.py --page        # write the tables of docs/internals/mutation.md
 
 A sample's name is its seed. It draws nothing that a sample before it drew whose outcomes are here: its first outcomes
