@@ -107,11 +107,10 @@ def csv_text(frame: DataFrame) -> str:
 def records(frame: DataFrame) -> list[dict[str, csv_cells.Cell]]:
     """The rows with plain values: None for an unknown number, times as ISO 8601."""
     rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    return [{str(name): _cell(value) for name, value in row.items()} for row in rows]
-
-
-def _cell(value: Any) -> csv_cells.Cell:
-    return value.isoformat() if isinstance(value, datetime) else value
+    return [
+        {str(name): value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
+        for row in rows
+    ]
 
 
 def _history(store: str | None) -> History:
@@ -124,7 +123,7 @@ def _frame(
     """`numbers`: columns of floats, also where every value is unknown. `columns`: all of them, in their order."""
     import pandas as pd
 
-    plain = [{name: _plain(value) for name, value in row.items()} for row in rows]
+    plain = [{name: value.value if isinstance(value, Enum) else value for name, value in row.items()} for row in rows]
     frame = pd.DataFrame(plain, columns=list(columns) if columns else None)
     for name in frame.columns.intersection(list(numbers)):
         frame[name] = frame[name].astype(float)
@@ -135,7 +134,3 @@ def _frame(
         if pd.api.types.is_object_dtype(known) and known.map(type).nunique() > 1:
             frame[name] = known.astype(str).reindex(frame.index)
     return frame
-
-
-def _plain(value: Any) -> Any:
-    return value.value if isinstance(value, Enum) else value
