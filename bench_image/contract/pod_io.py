@@ -1,8 +1,6 @@
-"""Environment variables through which a pod receives its spec, and the files of its result and its turns."""
+"""Environment variables through which a pod receives its spec, and the file in which the program leaves its result."""
 
 from __future__ import annotations
-
-from bench_image.contract.frozen import Frozen
 
 MAX_RESULT_BYTES = 16_000_000  # 1,000 nodes of 8 GPUs need 11 MB
 RESULT_FILE = "result.json"
@@ -17,14 +15,3 @@ HOST_PYTHONPATH_ENV = "TRAINBENCH_HOST_PYTHONPATH"  # that of the shell, for a c
 RANK_ENV, ADDRESS_ENV = "NODE_RANK", "MASTER_ADDR"
 MEETING_ENV = (RANK_ENV, ADDRESS_ENV, "MASTER_PORT")  # of a gang: all meet at its node rank 0
 NO_TEMPLATE = "none"
-TURNS_ENV = "TRAINBENCH_TURNS"
-# Of a pod that takes turns: locked by its launcher for as long as it lives; holds the turns taken, once it takes part.
-MEMBER_FILE = "member-{}"
-
-
-class Turns(Frozen):
-    """A pod is `member` 0, 1, ... of `num_members`, whose files lie in `folder`."""
-
-    folder: str
-    member: int
-    num_members: int

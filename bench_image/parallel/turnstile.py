@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench_image.contract.pod_io import MEMBER_FILE, TURNS_ENV, Turns
+from bench_image.contract.turns import MEMBER_FILE, TURNS_ENV, Turns
 
 POLL_S = 0.01
 ARRIVAL_LIMIT_S = 30.0  # from the own arrival until all have arrived

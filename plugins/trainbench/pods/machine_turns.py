@@ -20,8 +20,8 @@ from itertools import groupby
 from pathlib import Path
 
 from bench_image.contract.frozen import Frozen
-from bench_image.contract.pod_io import MEMBER_FILE, TURNS_ENV, Turns
 from bench_image.contract.spec import RunSpec
+from bench_image.contract.turns import MEMBER_FILE, TURNS_ENV, Turns
 from bench_image.contract.work import Device
 
 AT_ONCE = 4  # each of them imports torch, and takes its memory

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from bench_image.contract.options import Strategy
-from bench_image.contract.pod_io import TURNS_ENV
 from bench_image.contract.spec import RunSpec
+from bench_image.contract.turns import TURNS_ENV
 from bench_image.contract.work import Device
 from tests.builders import make_spec
 from trainbench.pods import machine_turns

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import base64
 import random
+import subprocess
+import sys
 import zlib
+from pathlib import Path
 
 import pytest
 
 from bench_image.contract.pod_io import MAX_RESULT_BYTES
 from bench_image.contract.result_lines import MARK, MAX_PARTS, ResultLinesError, ResultReader, result_lines
 
+ROOT = Path(__file__).parents[4]
 LONG = "".join(random.Random(1).choices("0123456789abcdef", k=60_000))  # compresses to about half
 PARTS = list(result_lines(LONG))
 
@@ -90,3 +94,10 @@ def test_a_result_that_grows_beyond_the_limit_is_refused_before_it_is_unpacked()
     with pytest.raises(ResultLinesError, match="larger than the 16,000,000 bytes"):
         ResultReader(result_lines("a" * (MAX_RESULT_BYTES + 1))).text()
     assert ResultReader(result_lines("a" * MAX_RESULT_BYTES)).is_complete
+
+
+def test_any_python_can_write_the_lines() -> None:
+    """As the stand-in pods of the study of nights do, which import no package."""
+    code = "from bench_image.contract.result_lines import result_lines; print(*result_lines('{}'))"
+    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.stdout.split()[0], done.stderr) == (MARK, "")

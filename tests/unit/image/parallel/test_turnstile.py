@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench_image.contract.pod_io import MEMBER_FILE, TURNS_ENV, Turns
+from bench_image.contract.turns import MEMBER_FILE, TURNS_ENV, Turns
 from bench_image.parallel import turnstile
 from bench_image.parallel.turnstile import SharedTurnstile, turnstile_of
 
