@@ -36,9 +36,10 @@ from tests.standin import python_image
 from trainbench.params.campaign_params import parse_params
 from trainbench.planning.nodes import Fleet, GpuNode
 from trainbench.planning.plan import make_plan
+from trainbench.settings.environment import DAGS
 
 DAG, IMAGE = "node_consistency", "trainbench/bench:0.2.0"
-SCHEDULES = {f"TRAINBENCH_SCHEDULE_{dag}": "none" for dag in ("NODE_CONSISTENCY", "STRATEGY_SCALING", "HOUSEKEEPING")}
+SCHEDULES = {f"TRAINBENCH_SCHEDULE_{dag.upper()}": "none" for dag in DAGS}  # else their runs are in the figures
 SAMPLE_S = 3.0
 NODE = "node-of-the-pod"
 PROGRAM = """#!/bin/sh
