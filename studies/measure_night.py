@@ -5,7 +5,8 @@
 
 Real scheduler, workers (LocalExecutor), triggerer, DAG processor, API server and database. The cluster is the stand-in:
 its pods are a shell script that hands over a made-up result after `--program-s`, and nothing of it is in the figures.
-CPU seconds are comparable on a busy machine, wall time is not. One JSON document on stdout, or of several the table.
+CPU seconds count, wall time depends on what else runs. They follow the speed of the machine, which a fixed loop before and
+after the night shows (`ten_million_squares_s`). One JSON document on stdout, or of several the table.
 """
 
 from __future__ import annotations
@@ -107,6 +108,7 @@ def night(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
 
 def _measured(airflow: LocalAirflow, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     database = lambda: _database_mb(folder, options.postgres)  # noqa: E731
+    loop_s = ten_million_squares_s()
     meter, size_mb, began = Meter(airflow), database(), time.monotonic()
     started_at = datetime.now(UTC)
     run_id = airflow.trigger(DAG, {"rounds": options.rounds})
@@ -136,9 +138,17 @@ def _measured(airflow: LocalAirflow, folder: Path, options: argparse.Namespace) 
         "database_mb_per_night": round(database() - size_mb, 2),
         "store_mb": _folder_mb(folder / "state" / "store"),
         "load_average": os.getloadavg()[0],
+        "ten_million_squares_s": [loop_s, ten_million_squares_s()],
         "cores": len(os.sched_getaffinity(0)),
         "at": started_at.isoformat(timespec="seconds"),
     }
+
+
+def ten_million_squares_s() -> float:
+    """CPU seconds of a fixed loop of Python: how fast this machine is just now."""
+    began = time.process_time()
+    sum(number * number for number in range(10_000_000))
+    return round(time.process_time() - began, 2)
 
 
 class Meter:
