@@ -90,6 +90,9 @@ def test_weights_that_are_not_there_are_refused(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(ContractError, match="only safetensors are read"):
         loss_of(weights=str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")  # what transformers raises is the weights' fault, and no GPU's
+    with pytest.raises(ContractError, match="model 'tiny' cannot be built: ValueError: Unrecognized model"):
+        loss_of(weights=str(tmp_path))
 
 
 def index(folder: Path, content: str) -> Path:
