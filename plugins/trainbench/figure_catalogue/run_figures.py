@@ -79,7 +79,7 @@ MFU_BF16_PCT = Figure("mfu_bf16_pct", "MFU by bf16's peak", "%", "performance.mf
     write=share, of=readings.mfu_bf16_pct)
 HFU_PCT = _performance("hfu_pct", "HFU", "%", "performance.hfu_pct",
     "as MFU, with the FLOPs that checkpointing computes again", "bench_image.contract.flops.flops_per_token",
-    "test_flops.py::test_flops_of_checkpointed_training", write=share)
+    "test_flops.py::test_flops_by_hand", write=share)
 MATMUL_SHARE_PCT = _performance("matmul_share_pct", "of matmul rate", "%", "performance.matmul_share_pct",
     "100 x tokens/s per GPU x model FLOPs per token / probes.matmul_tflops", "bench_image.process.merge._share_pct",
     "test_merge.py::test_utilisation_by_hand", write=share,

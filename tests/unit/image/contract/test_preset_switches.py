@@ -131,21 +131,22 @@ def test_the_product_within_an_mlp_is_made_anew_where_its_last_layer_has_a_fused
     assert makes_product_anew(make_spec(**fields | changes)) is expected
 
 
-@pytest.mark.parametrize("preset", list(Preset))
-def test_compile_makes_other_work_only_where_the_preset_has_it_otherwise(preset: Preset) -> None:
-    """Empty, and the preset's own value written out, are the work of results from before the setting."""
-    empty, own, other = (make_spec(preset=preset, compile=value) for value in (None, *OWN_AND_OTHER[preset]))
+@pytest.mark.parametrize(
+    ("setting", "fields", "own", "other"),
+    [
+        ("compile", {"preset": Preset.AS_USERS_RUN}, False, True),
+        ("compile", {"preset": Preset.TUNED}, True, False),
+        ("attention", {}, Attention.SDPA, Attention.EAGER),
+    ],
+)
+def test_a_setting_makes_other_work_only_where_preset_or_torch_have_it_otherwise(
+    setting: str, fields: dict[str, Any], own: object, other: object
+) -> None:
+    """Empty, and the own value written out, are the work of results from before the setting."""
+    specs = [make_spec(**fields | {setting: value}) for value in (None, own, other)]
 
-    assert "compile" not in empty.work.canonical()
-    assert own.fingerprint == empty.fingerprint != other.fingerprint
-
-
-OWN_AND_OTHER = {Preset.AS_USERS_RUN: (False, True), Preset.TUNED: (True, False)}
-
-
-def test_a_run_that_would_not_be_compiled_is_refused() -> None:
-    with pytest.raises(ValueError, match="compile 'on' on the CPU, where layers are not compiled: choose off"):
-        make_spec(compile=True, device="cpu")
+    assert setting not in specs[0].work.canonical()
+    assert specs[1].fingerprint == specs[0].fingerprint != specs[2].fingerprint
 
 
 @pytest.mark.parametrize(
@@ -166,46 +167,32 @@ def test_zero3_gathers_whole_layers_under_tuned_and_where_they_are_compiled(
     assert gathers_layers(make_spec(**{"preset": Preset.TUNED, "gpus_per_node": 2} | changes)) is expected
 
 
+FP8 = {"precision": Precision.FP8, "preset": Preset.TUNED, "recipe": Recipe.FULL}
+
+
 @pytest.mark.parametrize(
-    ("changes", "reason"),
+    ("fields", "reason"),
     [
-        ({"preset": Preset.AS_USERS_RUN}, "choose preset 'tuned' with compile on"),
-        ({"compile": False}, "choose preset 'tuned' with compile on"),
-        ({"seq_length": 500}, "seq_length 500: .* choose a multiple of 16"),
-        ({"recipe": Recipe.QLORA}, "recipe 'qlora', whose weights have 4 bits: choose lora or full, or bf16"),
+        (FP8 | {"preset": Preset.AS_USERS_RUN}, "'fp8'.*choose preset 'tuned' with compile on"),
+        (FP8 | {"compile": False}, "'fp8'.*choose preset 'tuned' with compile on"),
+        (FP8 | {"seq_length": 500}, "'fp8'.*seq_length 500: .* choose a multiple of 16"),
         (
-            {"recipe": Recipe.LORA, "strategy": Strategy.FSDP, "gpus_per_node": 2},
-            "recipe 'lora' and strategy 'fsdp', .* choose single or ddp, or bf16",
+            FP8 | {"recipe": Recipe.QLORA},
+            "'fp8'.*recipe 'qlora', whose weights have 4 bits: choose lora or full, or bf16",
         ),
-        ({"model": "gpt2"}, "the family 'gpt2', .* choose bf16"),
-        ({"strategy": Strategy.ZERO3, "gpus_per_node": 2}, "strategy 'zero3': .* choose ddp or fsdp"),
-    ],
-)
-def test_fp8_is_refused_where_the_gpu_has_no_fp8_products(changes: dict[str, Any], reason: str) -> None:
-    fields = {"precision": Precision.FP8, "preset": Preset.TUNED, "recipe": Recipe.FULL}
-    assert uses_compile(make_spec(**fields))
-
-    with pytest.raises(ValueError, match=f"precision 'fp8'.*{reason}"):
-        make_spec(**fields | changes)
-
-
-def test_the_attention_that_torch_chooses_is_the_work_without_the_setting() -> None:
-    empty, own, other = (make_spec(attention=value) for value in (None, Attention.SDPA, Attention.EAGER))
-
-    assert own.fingerprint == empty.fingerprint != other.fingerprint
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
+        (
+            FP8 | {"recipe": Recipe.LORA, "strategy": Strategy.FSDP, "gpus_per_node": 2},
+            "'fp8'.*recipe 'lora' and strategy 'fsdp', .* choose single or ddp, or bf16",
+        ),
+        (FP8 | {"model": "gpt2"}, "'fp8'.*the family 'gpt2', .* choose bf16"),
+        (FP8 | {"strategy": Strategy.ZERO3, "gpus_per_node": 2}, "'fp8'.*strategy 'zero3': .* choose ddp or fsdp"),
         ({"attention": "flash", "device": "cpu"}, "attention 'flash' on the CPU, .*: choose eager"),
         ({"attention": "flash", "precision": "tf32"}, "attention 'flash' with precision 'tf32', .*: choose eager"),
-        (
-            {"attention": "eager", "model": "encoder-decoder", "recipe": Recipe.FULL},
-            "attention 'eager' with an encoder",
-        ),
+        (SEQ2SEQ | {"attention": "eager"}, "attention 'eager' with an encoder"),
+        ({"compile": True, "device": "cpu"}, "compile 'on' on the CPU, where layers are not compiled: choose off"),
     ],
 )
-def test_attention_is_refused_where_it_is_unavailable(changes: dict[str, Any], reason: str) -> None:
+def test_what_cannot_be_is_refused_with_what_can(fields: dict[str, Any], reason: str) -> None:
+    assert uses_compile(make_spec(**FP8))
     with pytest.raises(ValueError, match=reason):
-        make_spec(**changes)
+        make_spec(**fields)
