@@ -56,10 +56,10 @@ def test_start_up_is_the_sum_of_its_parts_or_unknown() -> None:
     known = [parts.launch_s, parts.import_s, parts.build_s, parts.compile_s]
     assert None not in known
     entry = Entry(strategy=Strategy.SINGLE, world_size=1, results=(whole,))
-    assert scaling_point(entry, lambda _: 0.6).startup_s == pytest.approx(sum(part or 0.0 for part in known))
+    assert scaling_point(entry).startup_s == pytest.approx(sum(part or 0.0 for part in known))
     gap = whole.model_copy(update={"startup": parts.model_copy(update={"compile_s": None})})
     unknown = Entry(strategy=Strategy.SINGLE, world_size=1, results=(gap,))
-    assert scaling_point(unknown, lambda _: 0.6).startup_s is None
+    assert scaling_point(unknown).startup_s is None
 
 
 def test_each_size_is_paid_at_its_own_price() -> None:
