@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.abc import MetaPathFinder
@@ -90,6 +91,11 @@ def test_ctrl_c_while_it_is_imported_ends_it_quietly(monkeypatch: pytest.MonkeyP
         main()
 
     assert ended.value.code == 130
+
+
+@pytest.mark.parametrize("command", [["run"], ["estimate"], ["baseline", "accept"], ["prices", "import"], []])
+def test_help_names_what_an_option_takes_without_pythons_types(command: list[str]) -> None:
+    assert not re.search(r"<\w|list\[|\{[a-z]|%Y", trainbench(*command, "--help").stdout.replace("{gpus}, {node}", ""))
 
 
 @pytest.mark.parametrize("command", [["gpus"], ["gpus", "--json"], ["prices", "import", "vms.csv"]])
