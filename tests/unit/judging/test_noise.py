@@ -50,7 +50,8 @@ class TestEstimates:
 
     def test_the_larger_estimate_counts(self) -> None:
         """One node, two runs. Logs 0.2 apart: between runs the variance 0.02 with one degree of freedom, beside the
-        prior's 0.25e-4 with two; windows equal. Then equal runs with windows of -0.1 and 0.1: 0.1414 within each, 0 between.
+        prior's 0.25e-4 with two; windows equal. Then equal runs with windows of -0.1 and 0.1: 0.1414 within each, 0
+        between.
         """
         between = ((0.02 + 2 * 0.25e-4) / 3) ** 0.5
         assert pooled([[run(1, 0.0, 0.0), run(2, 0.2, 0.2)]]).noise == (pytest.approx(between), 3)
