@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
-import shutil
 import signal
 import sys
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, lambda *_: sys.exit(130))  # the imports below take a second
+
+import argparse
+import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
