@@ -105,8 +105,8 @@ def pooled(units: Sequence[Sequence[Run]], least_sd: float = MIN_SD) -> Pool:
     within = {place: (scatter.sd**2, scatter.degrees_of_freedom) for place, scatter in scatters if scatter}
     estimates = [(squares, median_noise(squares, lost)) for squares, lost in (between_rounds(units), (within, 0))]
     (_, between), (_, within_run) = estimates
-    known = (between and joined([PRIOR, between]), within_run)
-    noise = max((pool for pool in known if pool), key=lambda pool: pool.sd, default=None)
+    found = [joined([PRIOR, between]) if between else None, within_run]
+    noise = max(filter(None, found), key=lambda one: one.sd, default=None)
     own: dict[int, Noise] = {}
     for squares, pool in estimates:
         if pool is None or len(squares) < MIN_POOL:
