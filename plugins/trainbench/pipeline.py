@@ -187,7 +187,6 @@ def price(night: Night) -> Campaign:
         results=priced.results,
         groups=night.judgement.groups,
         findings=by_level((*night.findings, *dict.fromkeys(night.failures))),
-        costs=priced.costs,
         campaign_kind=plan.campaign_kind,
         labels=plan.labels,
         dag_run_id=measured.dag_run_id,

@@ -51,7 +51,7 @@ def test_a_campaign_holds_every_run_priced_and_judged() -> None:
     assert [node.state for node in campaign.nodes] == [State.WELL] * 4
     assert len(campaign.costs) == len(campaign.results) == 4
     assert campaign.results[0].cost.cost_per_1000_samples_usd == pytest.approx(0.05848, abs=1e-5)
-    assert campaign.costs[0].usd_per_1000_samples == campaign.results[0].cost.cost_per_1000_samples_usd
+    assert campaign.costs[0]["usd_per_1000_samples"] == campaign.results[0].cost.cost_per_1000_samples_usd
 
 
 def test_errors_come_first_among_the_findings() -> None:

@@ -310,9 +310,7 @@ def _conclude(campaign: Campaign, files: Mapping[str, str], broken: Sequence[Bro
     from trainbench.reporting.verdict_text import node_rows
 
     base.print_broken(broken)
-    # The results themselves are in their files: thousands of step times would bury the verdict.
-    verdict = {name: value for name, value in campaign if name != "results"}
-    if not base.print_json(verdict | {"nodes": node_rows(campaign), "files": files}):
+    if not base.print_json(campaign.brief | {"nodes": node_rows(campaign), "files": files}):
         from trainbench.reporting.terminal import verdict_table
 
         base.console().print(verdict_table(campaign))

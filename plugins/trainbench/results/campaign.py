@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, WrapValidator, model_validator
+from pydantic import AwareDatetime, WrapValidator, computed_field, model_validator
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import RunResult, Status
@@ -30,7 +30,7 @@ from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.nodes import GpuNode
 from trainbench.planning.plan import Skipped
 from trainbench.pods.pod_end import NOT_FREE
-from trainbench.prices.run_cost import RunCost
+from trainbench.prices import run_cost
 
 WHY = {
     "ok": Why.WELL,
@@ -51,11 +51,7 @@ GONE = ("changes",)  # fields of a finding
 
 def as_of_today(campaign: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a stored campaign, those of 0.1.0 as this version has them."""
-    fields = dict(campaign)
-    fields["costs"] = [
-        {name: value for name, value in cost.items() if name != "price_spread"} if isinstance(cost, Mapping) else cost
-        for cost in fields.get("costs", ())
-    ]
+    fields = {name: value for name, value in campaign.items() if name != "costs"}  # which follow from the results
     if "history" not in fields:
         return fields
     fields.pop("history")
@@ -146,7 +142,6 @@ class Campaign(Frozen):
     results: tuple[CheckedResult, ...]
     groups: tuple[GroupVerdict, ...]
     findings: tuple[Finding, ...]
-    costs: tuple[RunCost, ...]  # one for each result, in the same order
     campaign_kind: CampaignKind = CampaignKind.NODES
     labels: Mapping[str, str] = {}  # group id -> its work's name in the form
     dag_run_id: str | None = None  # None: not made by a DAG run
@@ -159,6 +154,16 @@ class Campaign(Frozen):
     @classmethod
     def _of_older_versions(cls, fields: Any) -> Any:
         return as_of_today(fields) if isinstance(fields, dict) else fields
+
+    @computed_field
+    def costs(self) -> tuple[Mapping[str, object], ...]:
+        """Of each result, for programs."""
+        return tuple(map(run_cost.cost_of, self.results))
+
+    @property
+    def brief(self) -> dict[str, Any]:
+        """Without the results themselves: thousands of step times would bury the verdict."""
+        return {name: value for name, value in self if name != "results"} | {"costs": self.costs}
 
     @property
     def judges_nodes(self) -> bool:

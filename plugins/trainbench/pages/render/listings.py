@@ -215,7 +215,7 @@ def verdicts_table(
     )
 
 
-def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", title: str = "Strategies") -> Table:
+def strategies_table(rows: Sequence[StrategyRow]) -> Table:
     """Strategies of one work, the fastest first; bars compare tokens/s. Processes without a price have no cost."""
     on_cpu = bool(rows) and rows[0].on_cpu
 
@@ -243,8 +243,8 @@ def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", titl
             integer("runs", lambda row: row.num_runs),
             integer("failed", failed),
         ),
-        name=name,
-        title=title,
+        name="strategies",
+        title="Strategies",
         empty="Nothing was measured.",
     )
 
