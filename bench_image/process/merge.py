@@ -352,7 +352,7 @@ class RankPart(NamedTuple):
     @property
     def name(self) -> str:
         uuid = self.report.gpu_uuid if self.report else None
-        return f"{_each(self.result.spec)} {self.rank}" + (f" ({uuid})" if uuid else "")
+        return f"GPU {self.rank} ({uuid})" if uuid else f"{_each(self.result.spec)} {self.rank}"
 
     @property
     def is_ok(self) -> bool:
