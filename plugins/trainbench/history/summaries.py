@@ -19,7 +19,7 @@ from trainbench.comparison.scaling import Efficiency, efficiencies
 from trainbench.core.grouping import grouped
 from trainbench.core.states import NodeState
 from trainbench.core.tables import middle_run
-from trainbench.core.verdicts import Against, GroupVerdict, Level, Metric, NodeVerdict, State, Why
+from trainbench.core.verdicts import Against, Comparison, GroupVerdict, Level, Metric, NodeVerdict, State, Why
 from trainbench.figure_catalogue.run_figures import STORED, run_values
 from trainbench.history.tables import SETTING, campaigns, node_verdicts, works
 from trainbench.judging.checks import on_our_clock
@@ -219,9 +219,8 @@ def _verdict_row(verdict: NodeVerdict, rows: Rows, node: NodeState) -> dict[str,
         "node_why": node.why.value,
         "is_red": verdict.is_red,
         "is_drill": verdict.is_drill,
-        "confirmation": verdict.confirmation.value,
+        **decided(verdict.decides),
         "samples_per_second": verdict.samples_per_second,
-        "noise_pct": verdict.noise_pct,
         "deviation_pct": verdict.deviation(Metric.SAMPLES_PER_SECOND),
         "past_deviation_pct": past.deviation if past else None,
         "past_expected": past.expected if past else None,
@@ -230,6 +229,13 @@ def _verdict_row(verdict: NodeVerdict, rows: Rows, node: NodeState) -> dict[str,
         "memory_deviation_pct": memory_pct,
         "temperature_deviation_c": temperature_c,
     }
+
+
+def decided(shown: Comparison | None) -> dict[str, Any]:
+    """The columns of the comparison whose figure every surface shows."""
+    if shown is None:
+        return dict.fromkeys(("metric", "against", "deviation"))
+    return {"metric": shown.metric.value, "against": shown.against.value, "deviation": shown.deviation}
 
 
 def _num_failed(rows: Rows) -> int:

@@ -26,6 +26,7 @@ from trainbench.planning.link_search import MOST_ROUNDS, Culprit, GroupState, Gr
 from trainbench.planning.plan import Interconnect, Plan
 from trainbench.pods.gangs import failed_rank
 from trainbench.pods.pod_end import INFRASTRUCTURE, NOT_FREE, EndKind
+from trainbench.results.readings import impossible_works
 
 # The node is at fault or taken, not its links: it is left out, and the others run again.
 LEFT_OUT = NOT_FREE | {EndKind.UNSCHEDULABLE, EndKind.NODE_LOST}
@@ -144,7 +145,7 @@ def _has_inner(run: RunResult) -> bool:
 
 def link_findings(plan: Plan, results: Sequence[RunResult]) -> tuple[Finding, ...]:
     """Who is to blame, with evidence and next step; the nodes that were left out; why a search found nobody."""
-    if plan.campaign_kind is not CampaignKind.INTERCONNECT:
+    if plan.campaign_kind is not CampaignKind.INTERCONNECT or impossible_works(results):
         return ()
     search, due, _ = played(plan, results)
     findings = [_finding(culprit) for culprit in search.culprits]

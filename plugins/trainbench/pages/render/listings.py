@@ -13,7 +13,7 @@ from bench_image.contract.result_sections import GpuTelemetry
 from trainbench.comparison.entries import Entry, level_with, places
 from trainbench.comparison.scaling import ScalingPoint, comparable_points
 from trainbench.core.csv_cells import lines
-from trainbench.core.formats import NA, figure, listing, percent, signed
+from trainbench.core.formats import NA, figure, listing, one_line, percent, signed
 from trainbench.core.grouping import grouped
 from trainbench.core.states import AGAINST, STATE_WORDS, TRAITS, NodeState, word
 from trainbench.core.tables import (
@@ -114,6 +114,12 @@ def next_step(node: NodeState | NodePoint, notice: Notice | None) -> str:
     if notice:
         return notice.finding.resolution
     return TRAITS[Why.DRILL if node.state is State.DRILL else node.why].next_step
+
+
+def likely_cause(node: NodeState, notice: Notice | None) -> str | None:
+    """What the open notice says, where it tells of the same night: else two nights' figures would stand together."""
+    is_same = notice and one_line(notice.reason) == one_line(node.reason)
+    return notice.finding.cause if notice and is_same else None
 
 
 def states_table(nodes: Sequence[NodeState], notices: Sequence[Notice], links: Links) -> Table:
