@@ -42,7 +42,7 @@ from trainbench.pages.reads.rows import (
 )
 from trainbench.pages.render.links import Links
 from trainbench.reporting.recommendations import Recommendation, cheapest_and_fastest
-from trainbench.reporting.run_tables import facts, settings
+from trainbench.reporting.run_tables import facts, in_your_script, settings
 
 
 def run_figures(result: RunResult) -> tuple[Table, ...]:
@@ -54,7 +54,8 @@ def run_figures(result: RunResult) -> tuple[Table, ...]:
         title: ((each.label, told(each)) for each in figures.of_section(title)) for title in figures.SECTIONS
     }
     setup = {"node": result.spec.identity.node, **facts(result.context)}
-    pairs = of_sections | {"Software and hardware": setup.items(), "Settings of the run": settings(result.spec)}
+    told_settings = (*settings(result.spec), *in_your_script(result))
+    pairs = of_sections | {"Software and hardware": setup.items(), "Settings of the run": told_settings}
     return (*((gpu_table(result),) if len(result.telemetry.gpus) > 1 else ()), *map(_pairs, pairs, pairs.values()))
 
 
