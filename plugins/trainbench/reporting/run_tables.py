@@ -175,6 +175,10 @@ def facts(context: Context | None) -> Mapping[str, str]:
         return {}
     known = {
         "GPU": listing({gpu.name: None for gpu in context.gpus}) if context.gpus else None,
+        "compute capability": listing({gpu.compute_capability: None for gpu in context.gpus if gpu.compute_capability}),
+        "highest SM clock": listing(
+            {f"{gpu.sm_clock_max_mhz:.0f} MHz": None for gpu in context.gpus if gpu.sm_clock_max_mhz}
+        ),
         "CPU": f"{context.cpu}, {context.num_cpus} cores",
         "operating system": context.os,
         "CUDA": context.cuda,
