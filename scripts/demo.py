@@ -154,7 +154,7 @@ def _run_check(airflow: LocalAirflow, drill: str | None) -> int:
 
 def _meaning(drill: str | None, found: bool, states: Sequence[NodeState]) -> str:
     """The verdict for somebody who sees it for the first time."""
-    noisy = [own.node for own in states if own.why is Why.NOISY]
+    noisy = [own.node for own in states if own.why is Why.NOISY or "timeout" in own.reason]
     if noisy:
         return (
             f"this machine is too busy to measure {listing(noisy)}. The table has what was measured, and looks as it "

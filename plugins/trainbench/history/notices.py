@@ -23,6 +23,7 @@ from trainbench.core.states import word as word_of
 from trainbench.core.user_error import MAX_REASON, MAX_WHO, EntryError, UnknownEntryError, entered
 from trainbench.core.verdicts import (
     DRILL_UNDETECTED,
+    IMPOSSIBLE_WORK,
     NO_FIGURE,
     OTHER_WORK,
     PART_FAILED,
@@ -58,6 +59,7 @@ WELL_AGAIN, LESS, CHECKED = "well again", "below half of what it was", "checked 
 REMOVED, OVER, JUDGED_ANEW = "no longer in the cluster", "over with its run", "its run was judged anew, without it"
 ENDED = {
     NO_FIGURE: "a later run gave figures",
+    IMPOSSIBLE_WORK: "a later run could begin its work",
     PART_FAILED: "a later run was judged without a failure",
     OTHER_WORK: "a later run computed the same on all its nodes",
     DRILL_UNDETECTED: "its run is over",

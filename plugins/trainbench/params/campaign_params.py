@@ -35,7 +35,6 @@ from bench_image.contract.work import (
     is_reference,
 )
 from trainbench.core.close_matches import did_you_mean
-from trainbench.core.formats import listing
 from trainbench.core.label_selector import LabelSelector
 from trainbench.core.verdicts import LevelSource, Metric, Tolerances
 from trainbench.params.campaign_kind import SUITES, CampaignKind
@@ -532,9 +531,9 @@ def refuse_other_names(names: Iterable[str], campaign_kind: CampaignKind) -> Non
     choices = [name for name in FIELDS if applies_to(name, campaign_kind)]
     if wrong := [name for name in names if name not in choices]:
         suite = next(suite for suite, kind in SUITES.items() if kind is campaign_kind)
-        verb = "is not a parameter" if len(wrong) == 1 else "are not parameters"
-        listed = listing(f"{name}{did_you_mean(name, choices)}" for name in wrong)
-        raise ParamsError(f"{listed} {verb} of {suite}: choose from {', '.join(choices)}", wrong[0])
+        texts = [f"{name}{did_you_mean(name, choices)} is not a parameter of {suite}" for name in wrong]
+        texts[-1] += f": choose from {', '.join(choices)}"
+        raise ParamsError(*((text, (name,)) for text, name in zip(texts, wrong, strict=True)))
 
 
 def form(

@@ -30,6 +30,7 @@ from trainbench.planning.nodes import GpuNode
 from trainbench.planning.plan import Skipped
 from trainbench.pods.pod_end import NOT_FREE
 from trainbench.prices import run_cost
+from trainbench.results.readings import impossible_works
 
 WHY = {
     "ok": Why.WELL,
@@ -204,12 +205,12 @@ class Campaign(Frozen):
 
     @property
     def unjudged_failures(self) -> tuple[RunResult, ...]:
-        """Failed runs that judge no node, without runs that did not fit into memory, which are rows of the table, and
-        runs without a free node.
+        """Failed runs that judge no node, without runs that did not fit into memory, which are rows of the table, those
+        without a free node, and those of an impossible work, which an alarm tells of.
         """
         if self.campaign_kind is CampaignKind.INTERCONNECT:
             return ()  # a gang that failed is evidence: the search says whose fault it is
-        judged = {group.group_id for group in self.groups}
+        judged = {group.group_id for group in self.groups} | impossible_works(self.results).keys()
         return tuple(
             result
             for result in self.results

@@ -80,6 +80,9 @@ def test_weights_that_are_not_there_are_refused(tmp_path: Path) -> None:
     for folder, message in ((tmp_path / "absent", "there is no such folder"), (tmp_path, "only safetensors are read")):
         with pytest.raises(ContractError, match=message):
             loss_of(weights=str(folder))
+    (tmp_path / "config.json").write_text("{}")  # what transformers raises is the weights' fault, and no GPU's
+    with pytest.raises(ContractError, match="model 'tiny' cannot be built: ValueError: Unrecognized model"):
+        loss_of(weights=str(tmp_path))
 
 
 @pytest.mark.parametrize(

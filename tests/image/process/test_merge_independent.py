@@ -170,7 +170,7 @@ def test_a_rank_that_left_nothing_is_an_error_of_its_own() -> None:
 
     assert [rank.status for rank in result.ranks] == [Status.OK, Status.ERROR]
     assert (error_of(result).kind, error_of(result).rank) == ("SIGKILL", 1)
-    assert error_of(result).message.startswith("GPU 1: rank 1 was killed by SIGKILL")
+    assert error_of(result).message.startswith("process 1: rank 1 was killed by SIGKILL")
 
 
 def test_only_those_that_still_ran_are_late() -> None:
@@ -306,5 +306,5 @@ def test_no_fault_of_one_gpu_reaches_its_neighbours(tmp_path: Path) -> None:
     assert sound is not None
     assert len(sound.windows) == spec.measurement.repeats
     assert result.status is Status.OOM
-    assert error_of(result).message.startswith("GPU 1: ")
-    assert error_of(result).message.endswith("also GPU 2: invalid_loss, GPU 3: error, GPU 4: timeout")
+    assert error_of(result).message.startswith("process 1: ")
+    assert error_of(result).message.endswith("also process 2: invalid_loss, process 3: error, process 4: timeout")

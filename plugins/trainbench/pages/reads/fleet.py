@@ -9,7 +9,7 @@ from itertools import product
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, exists, select
+from sqlalchemy import ColumnElement, Connection, exists, func, select
 
 from trainbench.core import csv_cells
 from trainbench.core.grouping import grouped
@@ -60,10 +60,12 @@ def heat_map(
     page: int = 1,
     only: Collection[str] | None = None,
 ) -> HeatMap:
-    """One page of the map of the last `days` days, not before the filters' begin; a page beyond the last one is the
-    last one. `only`: of these nodes; None: of all.
+    """One page of the map of the last `days` days, from the first with a verdict on, not before the filters' begin; a
+    page beyond the last one is the last one. `only`: of these nodes; None: of all.
     """
     window, shown = _window(scope, today, days)
+    first = connection.execute(select(func.min(works.c.day)).where(window.works)).scalar() or ""
+    shown = tuple(day for day in shown if day >= first)
     names, num_red = _map_names(connection, window, only)
     num_pages = max(1, math.ceil(len(names) / NODES_ON_PAGE))
     page = min(max(page, 1), num_pages)

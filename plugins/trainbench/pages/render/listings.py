@@ -190,7 +190,13 @@ COMPARED = (
 
 
 def verdicts_table(
-    points: Sequence[NodePoint], links: Links, name: str, title: str, *, of_several_works: bool = False
+    points: Sequence[NodePoint],
+    links: Links,
+    name: str,
+    title: str,
+    *,
+    of_several_works: bool = False,
+    has_reasons: bool = True,
 ) -> Table:
     """The verdicts on a node, with their figures beside what it should have made; without columns that none fills."""
 
@@ -219,7 +225,7 @@ def verdicts_table(
                 "temperature",
                 write=lambda value: NA if value is None else signed(value, " °C", 0),
             ),
-            *((reason,) if any(point.reason for point in points) else ()),
+            *((reason,) if has_reasons and any(point.reason for point in points) else ()),
             text("run", lambda point: _run(point.campaign_id, point.run_id, links)),
             text("DAG run", lambda point: _dag_run(point.dag_id, point.dag_run_id, links)),
         ),
@@ -323,7 +329,7 @@ def runs_table(rows: Sequence[RunRow], links: Links) -> Table:
             figures.SAMPLES_PER_SECOND.own(),
             figures.TOKENS_PER_SECOND.own(),
             figures.PEAK_MEMORY_GB.own(),
-            figures.TEMPERATURE_MEAN_C.own("temperature"),
+            figures.TEMPERATURE_MEAN_C.own("temp."),
             figures.MFU_PCT.own(),
             figures.RUN_USD.own(),
             text("DAG run", lambda row: _dag_run(row.dag_id, row.dag_run_id, links)),
