@@ -57,8 +57,11 @@ def run_figures(result: RunResult) -> tuple[Table, ...]:
     of_ranks = listing(map(figures.milliseconds, steps_s), 8) if len(steps_s) > 1 else ""
     profiled, of_gpus = result.communication.profiled_steps, result.telemetry.gpus
     errors = [gpu.ecc_corrected_in_run for gpu in of_gpus if gpu.ecc_corrected_in_run is not None]
-    beside = {
-        figures.PERFORMANCE: {"profiled steps": profiled and f"{profiled:,}", "median step of each rank": of_ranks},
+    beside: dict[str, dict[str, str | None]] = {
+        figures.PERFORMANCE: {
+            "profiled steps": str(profiled) if profiled else None,
+            "median step of each rank": of_ranks,
+        },
         figures.TELEMETRY: {"corrected memory errors (ECC)": f"{sum(errors):,}" if errors else None},
     }
     for title, known in beside.items():
