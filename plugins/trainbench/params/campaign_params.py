@@ -35,6 +35,7 @@ from bench_image.contract.work import (
     is_reference,
 )
 from trainbench.core.close_matches import did_you_mean
+from trainbench.core.formats import listing
 from trainbench.core.label_selector import LabelSelector
 from trainbench.core.verdicts import LevelSource, Metric, Tolerances
 from trainbench.params.campaign_kind import SUITES, CampaignKind
@@ -531,9 +532,11 @@ def refuse_other_names(names: Iterable[str], campaign_kind: CampaignKind) -> Non
     choices = [name for name in FIELDS if applies_to(name, campaign_kind)]
     if wrong := [name for name in names if name not in choices]:
         suite = next(suite for suite, kind in SUITES.items() if kind is campaign_kind)
-        texts = [f"{name}{did_you_mean(name, choices)} is not a parameter of {suite}" for name in wrong]
-        texts[-1] += f": choose from {', '.join(choices)}"
-        raise ParamsError(*((text, (name,)) for text, name in zip(texts, wrong, strict=True)))
+        verb = "is not a parameter" if len(wrong) == 1 else "are not parameters"
+        shown = {name: f"{name}{did_you_mean(name, choices)}" for name in wrong}
+        choose = f"choose from {', '.join(choices)}"
+        faults = [(f"{text} is not a parameter of {suite}: {choose}", (name,)) for name, text in shown.items()]
+        raise ParamsError(f"{listing(shown.values())} {verb} of {suite}: {choose}", faults)
 
 
 def form(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -29,9 +29,9 @@ class ParamsError(UserError, ValueError):
     one by one, each with the parameter, and of a list the position; nothing where several are wrong together.
     """
 
-    def __init__(self, *faults: tuple[str, tuple[str | int, ...]] | str) -> None:
-        self.faults = tuple((fault, ()) if isinstance(fault, str) else fault for fault in faults)
-        super().__init__("; ".join(text for text, _ in self.faults))
+    def __init__(self, message: str, faults: Sequence[tuple[str, tuple[str | int, ...]]] = ()) -> None:
+        super().__init__(message)
+        self.faults = faults or ((message, ()),)
 
 
 def refusal(error: ValidationError, fields: Mapping[str, FormField]) -> ParamsError:
@@ -50,7 +50,8 @@ def refusal(error: ValidationError, fields: Mapping[str, FormField]) -> ParamsEr
     problems = [each for each in problems if each["type"] != "too_short" or not each["input"]] or problems
     # A field that takes a number or "auto" is reported once.
     by_place = grouped((place_of(each["loc"]), each) for each in problems)
-    return ParamsError(*((_explain(of_place, place), place) for place, of_place in list(by_place.items())[:5]))
+    faults = [(_explain(of_place, place), place) for place, of_place in list(by_place.items())[:5]]
+    return ParamsError("; ".join(text for text, _ in faults), faults)
 
 
 def reason(problem: ErrorDetails, fields: Collection[str] = ()) -> str:

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("home")
         ),
         (
             ["--set", "modle=tiny", "--set", "variants=fp16"],
-            "modle (did you mean 'model'?) is not a parameter of node_consistency; variants is not a parameter of ",
+            "modle (did you mean 'model'?) and variants are not parameters of node_consistency: choose from nodes, ",
         ),
     ],
 )

@@ -42,7 +42,7 @@ from trainbench.pages.reads.rows import (
 )
 from trainbench.pages.render.links import Links
 from trainbench.reporting.recommendations import Recommendation, cheapest_and_fastest
-from trainbench.reporting.run_tables import facts, settings
+from trainbench.reporting.run_tables import facts, in_your_script, settings
 
 
 def run_figures(result: RunResult) -> tuple[Table, ...]:
@@ -67,11 +67,9 @@ def run_figures(result: RunResult) -> tuple[Table, ...]:
     for title, known in beside.items():
         of_sections[title] += tuple((label, value) for label, value in known.items() if value)
     setup = {"node": result.spec.identity.node, **facts(result.context)}
-    pairs = of_sections | {"Software and hardware": setup.items(), "Settings of the run": settings(result.spec)}
-    return (
-        *((gpu_table(result),) if len(result.telemetry.gpus) > 1 else ()),
-        *map(_pairs, pairs, pairs.values()),
-    )
+    told_settings = (*settings(result.spec), *in_your_script(result))
+    pairs = of_sections | {"Software and hardware": setup.items(), "Settings of the run": told_settings}
+    return (*((gpu_table(result),) if len(result.telemetry.gpus) > 1 else ()), *map(_pairs, pairs, pairs.values()))
 
 
 def stored_figures(run: RunRow) -> Table:
