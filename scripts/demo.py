@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
-import shutil
 import signal
 import sys
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, lambda *_: sys.exit(130))  # the imports below take a second
+
+import argparse
+import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -150,7 +154,7 @@ def _run_check(airflow: LocalAirflow, drill: str | None) -> int:
 
 def _meaning(drill: str | None, found: bool, states: Sequence[NodeState]) -> str:
     """The verdict for somebody who sees it for the first time."""
-    noisy = [own.node for own in states if own.why is Why.NOISY]
+    noisy = [own.node for own in states if own.why is Why.NOISY or "timeout" in own.reason]
     if noisy:
         return (
             f"this machine is too busy to measure {listing(noisy)}. The table has what was measured, and looks as it "

@@ -122,7 +122,6 @@ PARTS = {
                 for name in (
                     "test_independent_ranks_do_the_same_work_at_the_same_time",
                     "test_no_fault_of_one_gpu_reaches_its_neighbours",
-                    "test_sigterm_ends_all_ranks_and_leaves_nobody_behind",
                 )
             ),
         ],

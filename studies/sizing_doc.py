@@ -53,7 +53,7 @@ The memory of a compiled layer was counted by formula and adjusted to the fitted
 of a fit. So is that of eager attention and of full training in fp16, each adjusted to one run, and of `tuned` since its
 head and loss are one operation: what libraries keep beside it was adjusted to the configurations below. The others were
 measured after the formula was fixed: their error is that of a prediction. Runs of `tuned` from before say nothing about
-today's, and are left out: so are all of several GPUs but those of `as_users_run`.
+today's, and are left out.
 
 Beyond 10 %: {beyond}.
 Where the error is negative, the run needs more than was predicted; the {margin:.0%} that do not count as usable
@@ -64,9 +64,8 @@ cover it.
 Sources: the `result.json` files, profiles and `peaks.json` under `docs/results/`. A peak hardly varies: of the three
 configurations in `peaks.json` that other runs had measured before, two gave the same bytes and one 0.04 % less.
 
-Not measured yet, so take them as estimates: `tuned` with fp8, under zero2 and zero3, and on four GPUs or more,
-since head and loss are one operation; Mixtral, models beyond 8B parameters, GPT-2 with the optimizers of 8 bit;
-without checkpointing fp16, fp32 and eager attention.
+Not measured yet, so take them as estimates: `tuned` with fp8 on several GPUs, and on more than four; Mixtral, dense
+models beyond 15B parameters, GPT-2 with the optimizers of 8 bit; without checkpointing fp16, fp32 and eager attention.
 `studies/measure_peaks.py` measures these and more on one GPU, but zero3.
 
 ## The smallest GPU that fits

@@ -84,7 +84,7 @@ def parse_profiles(text: str, where: str) -> tuple[LogProfile, ...]:
     """The profiles of a TOML text with tables [[profile]]. Raises ContractError, which names file, profile, field."""
     try:
         found = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of more digits than Python reads
         raise ContractError(f"{where}: no TOML: {error}") from None
     tables = found.get("profile")
     if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import nn
 
+from bench_image.contract.frozen import ContractError
 from bench_image.contract.options import Attention, Precision
 from bench_image.contract.preset_switches import compiles_whole, gathers_layers, uses_compile
 from bench_image.contract.result_sections import ParameterCount
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.weights import RANDOM
 from bench_image.model.architectures import layers_of, skeleton
-from bench_image.model.checkpoint import open_checkpoint
+from bench_image.model.checkpoint import Checkpoint, open_checkpoint
 from bench_image.model.compile import apply_preset, compile_layers
 from bench_image.model.dtypes import model_dtypes
 from bench_image.model.float8_layers import check_8bit_units, with_8bit_products
@@ -50,15 +51,15 @@ def build(spec: RunSpec, device: torch.device, shard: Callable[[nn.Module], obje
     """The spec's model in training mode, ready for its strategy.
 
     `shard` is called with each layer as soon as it has its values, so that a sharding strategy never has more than one
-    whole layer on the device, and at the end with the whole model. Raises ContractError for unusable weights.
+    whole layer on the device, and at the end with the whole model. Raises ContractError for unusable weights,
+    and for a model that cannot be built on any machine.
     """
     choose_kernels(spec, device)
     if spec.work.precision is Precision.FP8:
         check_8bit_units(device)
     # Structure on meta, without memory.
-    checkpoint = open_checkpoint(spec) if spec.work.weights != RANDOM else None
+    checkpoint, (base, model, parameters) = _structure(spec)
     source = checkpoint.values(random_weights(spec.work.seed)) if checkpoint else random_weights(spec.work.seed)
-    base, model, parameters = build_on_meta(spec, checkpoint.config if checkpoint else None)
     if spec.work.gradient_checkpointing is True:  # 'auto' is decided later
         checkpoint_activations(base)
     if uses_compile(spec) and not compiles_whole(spec):
@@ -82,6 +83,18 @@ def build(spec: RunSpec, device: torch.device, shard: Callable[[nn.Module], obje
     # Last, because fusing moves weights that have values.
     fused = apply_preset(base, spec)
     return BuiltModel(model, base, tuple(p for p in model.parameters() if p.requires_grad), parameters, fused, source)
+
+
+def _structure(spec: RunSpec) -> tuple[Checkpoint | None, tuple[Any, Any, ParameterCount]]:
+    """The opened checkpoint, and `build_on_meta`. No GPU is the cause of what is raised here: it is a ContractError."""
+    try:
+        checkpoint = open_checkpoint(spec) if spec.work.weights != RANDOM else None
+        return checkpoint, build_on_meta(spec, checkpoint.config if checkpoint else None)
+    except ContractError:
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split())[:300]
+        raise ContractError(f"model '{spec.work.model}' cannot be built: {type(error).__name__}: {said}") from error
 
 
 def choose_kernels(spec: RunSpec, device: torch.device) -> None:

@@ -338,6 +338,10 @@ def _total_s(started_at: datetime, finished_at: datetime) -> dict[str, float]:
 # --- independent ranks
 
 
+def _each(spec: RunSpec) -> str:
+    return "GPU" if spec.work.device is Device.CUDA else "process"
+
+
 class RankPart(NamedTuple):
     """One rank: its report, None where it wrote none, and its result as that of a run on one GPU."""
 
@@ -348,7 +352,7 @@ class RankPart(NamedTuple):
     @property
     def name(self) -> str:
         uuid = self.report.gpu_uuid if self.report else None
-        return f"GPU {self.rank}" + (f" ({uuid})" if uuid else "")
+        return f"GPU {self.rank} ({uuid})" if uuid else f"{_each(self.result.spec)} {self.rank}"
 
     @property
     def is_ok(self) -> bool:
@@ -444,7 +448,7 @@ def _add_up(
             for part in parts
         ),
     }
-    missing |= dict.fromkeys(unexplained_nulls(sections, missing), "not known of every GPU")
+    missing |= dict.fromkeys(unexplained_nulls(sections, missing), f"not known of every {_each(spec)}")
     fields = {"spec": spec, "status": status, "error": error, "started_at": started_at, "finished_at": finished_at}
     return RunResult(**fields, **sections, missing=missing)
 

@@ -1,3 +1,3 @@
 #!/bin/sh
 # The command line inside the image: `trainbench doctor`, `trainbench plan`, ...
-exec python -c 'import sys; from trainbench.cli.app import app; sys.argv[0] = "trainbench"; app()' "$@"
+exec python -c 'import sys; from trainbench.cli import main; sys.argv[0] = "trainbench"; main()' "$@"

@@ -21,7 +21,7 @@ from sqlalchemy import select
 from trainbench.core import csv_cells
 from trainbench.core.user_error import UserError
 from trainbench.cost.monthly_cost import by_month, paid_runs
-from trainbench.figure_catalogue.run_figures import COST_FIGURES, RUN_FIGURES, SCALING_EFFICIENCY_PCT, STORED
+from trainbench.figure_catalogue.run_figures import RUN_FIGURES, SCALING_EFFICIENCY_PCT, STORED
 from trainbench.history import tables
 from trainbench.history.database import transaction
 from trainbench.history.history import History, open_history
@@ -34,7 +34,7 @@ from trainbench.settings.environment import read_settings
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-FIGURES = [each.csv or each.name for each in (*RUN_FIGURES, *COST_FIGURES, SCALING_EFFICIENCY_PCT)]
+FIGURES = [each.csv or each.name for each in (*RUN_FIGURES, SCALING_EFFICIENCY_PCT)]
 TIMES = ("started_at", "finished_at")
 SUFFIXES = (".csv", ".parquet")
 MONTH_COLUMNS = ("month", "suite", "num_runs", "num_unknown", "gpu_hours", "run_usd")

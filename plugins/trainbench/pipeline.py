@@ -23,6 +23,7 @@ from trainbench.history.history import History
 from trainbench.judging import diagnose, machines
 from trainbench.judging.checks import (
     clock_findings,
+    impossible_work_findings,
     missing_node_findings,
     no_figure_findings,
     undetected_drill_findings,
@@ -139,6 +140,7 @@ def explain(night: Night) -> Night:
     sources: Sequence[Source] = (
         # No figures at all, and missing nodes, come first: they qualify everything after them.
         ("counting figures", lambda: no_figure_findings(plan.campaign_id, runs)),
+        ("looking for impossible work", lambda: impossible_work_findings(plan, runs)),
         ("searching for bad links", lambda: link_findings(plan, measured.results)),
         ("looking for slow ranks", lambda: () if links else slow_rank_findings(runs, limit_pct)),
         ("listing missing nodes", lambda: missing_node_findings(plan, groups, old_names, last_measured, at)),
@@ -187,7 +189,6 @@ def price(night: Night) -> Campaign:
         results=priced.results,
         groups=night.judgement.groups,
         findings=by_level((*night.findings, *dict.fromkeys(night.failures))),
-        costs=priced.costs,
         campaign_kind=plan.campaign_kind,
         labels=plan.labels,
         dag_run_id=measured.dag_run_id,

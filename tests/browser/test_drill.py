@@ -88,7 +88,7 @@ def test_a_task_shows_what_its_pod_handed_back(site: Site, slow: str, visit: Vis
     page = visit("vera")
     page.goto(f"{site.base}/dags/{DAG_ID}/runs/{quote(slow)}/tasks/benchmark/mapped/0")
     page.get_by_role("link", name="Result").click()
-    expect(ours(page).locator("h1")).to_have_text(re.compile(r"^gpu-a · ok 10\.00 samples/s in this run; the node "))
+    expect(ours(page).locator("h1")).to_have_text(re.compile(r"^gpu-a · well 10\.00 samples/s in this run; the node "))
     raw = ours(page).get_by_role("link", name="raw result (JSON)").get_attribute("href")
     inner = next(frame for frame in page.frames if "/trainbench/" in frame.url and frame != page.main_frame)
     stored = json.loads(inner.evaluate("async (address) => (await fetch(address)).text()", raw))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 from bench_image.contract.options import Recipe, Strategy
@@ -23,37 +23,26 @@ from trainbench.core.verdicts import (
 )
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.plan import Skipped
-from trainbench.prices.run_cost import RunCost
+from trainbench.prices.price_tables import given_price
+from trainbench.prices.run_cost import priced
 from trainbench.results.campaign import Campaign
 
 USD_PER_GPU_HOUR = 0.60
 
 
-def make_cost(result: RunResult, usd_per_gpu_hour: float | None = USD_PER_GPU_HOUR) -> RunCost:
+def at_price(result: RunResult, usd_per_gpu_hour: float | None = USD_PER_GPU_HOUR) -> RunResult:
     """Prices by hand: 0.60 $/h at 1.46 samples/s is 0.60 / 5256 * 1000 = $0.1142 per 1K samples."""
-    rate, tokens = result.performance.samples_per_second, result.performance.tokens_per_second
-    hours = result.startup.total_s / 3600 * result.spec.placement.world_size if result.startup.total_s else None
-    price = usd_per_gpu_hour and usd_per_gpu_hour * result.spec.placement.world_size
-    return RunCost(
-        run_id=result.spec.identity.run_id,
-        usd_per_gpu_hour=usd_per_gpu_hour,
-        price_source="OCI price page" if usd_per_gpu_hour else None,
-        price_as_of="2026-01-04" if usd_per_gpu_hour else None,
-        gpu_hours=hours,
-        run_usd=hours * usd_per_gpu_hour if hours and usd_per_gpu_hour else None,
-        usd_per_1000_samples=price / (rate * 3600) * 1000 if price and rate else None,
-        usd_per_1m_tokens=price / (tokens * 3600) * 1e6 if price and tokens else None,
-        reason=None
-        if rate and usd_per_gpu_hour
-        else "no price for this hardware"
-        if rate
-        else "the run measured no throughput",
-    )
+    if usd_per_gpu_hour is None:
+        return priced(result, None)
+    price = given_price(usd_per_gpu_hour, None).model_copy(update={"as_of": date(2026, 1, 4)})
+    made = priced(result, price)
+    return made.model_copy(update={"cost": made.cost.model_copy(update={"price_source": "OCI price page"})})
 
 
 def make_campaign(
     results: Sequence[RunResult],
     groups: Sequence[GroupVerdict] = (),
+    /,
     *,
     params: Mapping[str, object] | None = None,
     usd_per_gpu_hour: float | None = USD_PER_GPU_HOUR,
@@ -67,10 +56,9 @@ def make_campaign(
         "finished_at": STARTED_AT + timedelta(minutes=12, seconds=2),
         "params": dict(params or {"model": "mistral-7b", "rounds": 2, "nodes": None}),
         "skipped": (),
-        "results": tuple(results),
+        "results": tuple(at_price(result, usd_per_gpu_hour) for result in results),
         "groups": tuple(groups),
         "findings": (),
-        "costs": tuple(make_cost(result, usd_per_gpu_hour) for result in results),
     }
     return Campaign(**defaults | fields)
 
@@ -448,7 +436,7 @@ def survey(gpus: Sequence[str] = tuple(SURVEY_NODES), **fields: Any) -> Campaign
         "labels": labels,
         "skipped": skipped if len(gpus) > 1 else (),
         "params": {"models": ["llama2-7b"], "purchase_usd": {"A100 80GB": 15_000.0}, "budgets_usd": [500, 20_000]},
-        "costs": tuple(make_cost(r, SURVEY_PRICES[r.context.gpus[0].name]) for r in results if r.context),
+        "results": tuple(at_price(r, SURVEY_PRICES[r.context.gpus[0].name]) for r in results if r.context),
     }
     return make_campaign(results, **defaults | fields)
 

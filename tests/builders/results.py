@@ -273,6 +273,11 @@ def spoilt(result: RunResult) -> RunResult:
     return result.model_copy(update={"status": Status.INVALID_LOSS, "error": error})
 
 
+def error_of(result: RunResult) -> RunError:
+    assert result.error is not None
+    return result.error
+
+
 def _split(overrides: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """(fields of the spec, sections of the result)"""
     of_spec = {name: value for name, value in overrides.items() if name in SPEC_FIELDS}

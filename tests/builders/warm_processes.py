@@ -28,13 +28,17 @@ CONTEXT.set_forkserver_preload(LIBRARIES)
 
 
 class WarmProcess:
-    """`python -m MODULE ARGUMENTS`, whose output is kept."""
+    """`python -m MODULE ARGUMENTS`, whose output is kept. `forks`: what it starts is forked, too: Python programs."""
 
-    def __init__(self, arguments: Sequence[str], environ: Mapping[str, str], folder: Path | None = None) -> None:
+    def __init__(
+        self, arguments: Sequence[str], environ: Mapping[str, str], folder: Path | None = None, *, forks: bool = True
+    ) -> None:
         os.environ["HF_HUB_OFFLINE"] = "1"  # the libraries read it when they are imported
         self._out, self._err = (Path(mkdtemp(), name) for name in ("out", "err"))
         files = str(self._out), str(self._err)
-        self._process = CONTEXT.Process(target=_be, args=(list(arguments), dict(environ), str(folder or "."), *files))
+        self._process = CONTEXT.Process(
+            target=_be, args=(list(arguments), dict(environ), str(folder or "."), forks, *files)
+        )
         self._process.start()
         assert self._process.pid
         self.pid: int = self._process.pid
@@ -126,15 +130,16 @@ def run(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def _be(arguments: Sequence[str], environ: Mapping[str, str], folder: str, out: str, err: str) -> None:
+def _be(arguments: Sequence[str], environ: Mapping[str, str], folder: str, forks: bool, out: str, err: str) -> None:
     os.chdir(folder)
     for descriptor, path in ((1, out), (2, err)):
         os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND), descriptor)
     sys.stdout, sys.stderr = (open(descriptor, "w", closefd=False, buffering=1) for descriptor in (1, 2))  # noqa: SIM115
-    from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
+    if forks:
+        from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
 
-    from bench_image.process import children
+        from bench_image.process import children
 
-    subprocess_handler.Popen = Forked  # type: ignore[assignment, misc]
-    children.subprocess = SimpleNamespace(Popen=Forked, TimeoutExpired=subprocess.TimeoutExpired)  # type: ignore[attr-defined]
+        subprocess_handler.Popen = Forked  # type: ignore[assignment, misc]
+        children.subprocess = SimpleNamespace(Popen=Forked, TimeoutExpired=subprocess.TimeoutExpired)  # type: ignore[attr-defined]
     run(arguments, environ)

@@ -18,7 +18,7 @@ from bench_image.process.rank_report import read_reports
 from tests.builders.image_processes import finish, make_spec, start, start_anew
 
 # Each recipe alone, and the two strategies that shard weights: test_equal_work.py trains every recipe under every
-# strategy, test_shards.py and test_seq2seq.py have whole runs of DDP, and ZeRO-2 starts and ends as ZeRO-3 does.
+# strategy, test_seq2seq.py has whole runs of DDP, and ZeRO-2 starts and ends as ZeRO-3 does.
 CELLS = [(recipe, Strategy.SINGLE) for recipe in Recipe] + [
     (Recipe.QLORA, Strategy.FSDP),
     (Recipe.FULL, Strategy.ZERO3),

@@ -1,7 +1,7 @@
 """Damaged documents, a fixed number for each reader: every answer is a value or the reader's own error.
 
-Anything else is a finding: a traceback of another kind, a message without end. docs/internals/security.md tells of a
-million of them.
+Anything else is a finding: a traceback of another kind, a message without end. studies/fuzz_inputs.py gives them a
+million.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from bench_image.contract.frozen import ContractError
+from bench_image.contract.own_job import SHIPPED, parse_profiles
 from bench_image.contract.parse import parse_result, parse_spec
 from bench_image.contract.result_lines import ResultLinesError, ResultReader, result_lines
 from bench_image.process.exit_codes import RANK_EXITS_FILE, read_exit_codes
@@ -38,12 +39,14 @@ from trainbench.pages.reads.notices import closed_notices, open_notices
 from trainbench.pages.reads.queries import Pages, choices
 from trainbench.pages.reads.run_list import runs_csv, runs_page
 from trainbench.params.campaign_params import parse_params
+from trainbench.params.model_reference import with_configuration
 from trainbench.params.refusals import ParamsError
 from trainbench.pods.pod_template import PodTemplateError, read_template
 from trainbench.prices.price_import import as_toml, import_prices
 from trainbench.prices.price_tables import PriceError, load_prices, read_prices
 from trainbench.results.artefacts import open_store
 from trainbench.results.store_files import StoreError
+from trainbench.settings.campaign_file import CampaignFileError, read_campaign_file
 from trainbench.settings.environment import PREFIX, SettingsError, read_settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,19 +96,24 @@ def refusals(name: str, reader: Reader) -> int:
     refused = 0
     for index in range(INPUTS.get(name, 60)):
         seed = f"{SEED} {name} {index}"
-        damaged = damage(reader.document, random.Random(seed))
-        length = 0
         try:
-            with redirect_stderr(StringIO()):
-                reader.read(damaged)
-        except reader.refusals as refusal:
-            refused += 1
-            length = len(str(refusal))
+            refused += is_refused(reader, damage(reader.document, random.Random(seed)))
         except Exception as error:
             error.add_note(f"seed {seed!r}")
             raise
-        assert length <= MAX_MESSAGE, seed
     return refused
+
+
+def is_refused(reader: Reader, document: bytes) -> bool:
+    """Whether the reader refuses it, in a message of bounded length. Raises whatever else the reader raises."""
+    message = None
+    try:
+        with redirect_stderr(StringIO()):
+            reader.read(document)
+    except reader.refusals as refusal:
+        message = str(refusal)
+    assert len(message or "") <= MAX_MESSAGE
+    return message is not None
 
 
 def damage(document: bytes, draw: random.Random) -> bytes:
@@ -181,6 +189,25 @@ def readers(folder: Path) -> Mapping[str, Reader]:
     params = b'{"model": "tiny", "dimensions": null, "nodes": ["node-1"], "micro_batch_size": "auto", "lora_rank": 8}'
     bench_file = BENCH_FILE.read_bytes()
     template = (ROOT / "docs/examples/pod-templates/infiniband.yaml").read_bytes()
+    campaign_file = (  # JSON is YAML, too
+        b'{"suite": "node_consistency", "schedule": "0 2 * * 5", "nodes": ["n1", "n2"], '
+        b'"job": {"command": "python {gpus}", "environment": {"A": 1}}, "parameters": {"rounds": 2}, '
+        b'"channels": [{"kind": "slack", "connection": "slack_gpu"}]}'
+    )
+    config = json.dumps(
+        {
+            "model_type": "qwen3",
+            "vocab_size": 256,
+            "hidden_size": 64,
+            "intermediate_size": 96,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "max_position_embeddings": 128,
+            "layer_types": ["full_attention"] * 2,
+        }
+    ).encode()
+    profiles = SHIPPED.read_bytes()
     levels = b"[[level]]" + (ROOT / "plugins/trainbench/judging/levels.toml").read_bytes().split(b"[[level]]")[1]
     settings = (
         b'{"NAMESPACE": "bench", "NODE_SELECTOR": "pool=gpu,tier!=dev", "WORLD_SIZES": "1,2", "QUARANTINE": "gpu-1", '
@@ -217,6 +244,15 @@ def readers(folder: Path) -> Mapping[str, Reader]:
         ),
         "levels": Reader(levels, lambda raw: parse_levels(raw.decode(errors="replace"), "levels"), (LevelsError,)),
         "pod template": Reader(template, _file(folder / "template.yaml", read_template), (PodTemplateError,)),
+        "campaign file": Reader(campaign_file, _file(folder / "night.yaml", read_campaign_file), (CampaignFileError,)),
+        "config.json": Reader(
+            config,
+            _file(folder / "config.json", lambda path: with_configuration(parse_params({"model": str(path)}))),
+            (ParamsError,),
+        ),
+        "log profiles": Reader(
+            profiles, lambda raw: parse_profiles(raw.decode(errors="replace"), "profiles"), (ContractError,)
+        ),
         "settings": Reader(settings, _settings, (SettingsError, _NoObject)),
         "exit codes": Reader(
             b'{"0": -9, "1": 1}', _file(folder / RANK_EXITS_FILE, lambda _: read_exit_codes(folder)), ()

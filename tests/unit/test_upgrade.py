@@ -65,6 +65,8 @@ def test_a_stored_history_is_opened_with_its_nights_and_baselines(kept: Path) ->
             table: connection.exec_driver_sql(f"SELECT COUNT(*) FROM {table}").scalar()
             for table in ("runs", "campaigns", "node_verdicts")
         }
+        decided = connection.exec_driver_sql("SELECT COUNT(*) FROM node_verdicts WHERE deviation IS NOT deviation_pct")
+        assert decided.scalar() == 0  # by its peers, which the map showed
         of_runs = connection.exec_driver_sql("SELECT node, state, why FROM runs").all()
     (campaign,) = map(open_store().read_campaign, [NIGHT])
     state = history.fleet_state(campaign.finished_at, FRESH)

@@ -31,7 +31,7 @@ EXIT_CODES = """Exit codes:
 
 0: no node is red; everything is ready.
 
-1: a node is red; a drill was detected, or should have been; no run gave a figure (also when all nodes were busy); a
+1: a node is red; a drill was detected, or should have been; no run gave a figure (also when all nodes were busy); a \
 stored result is broken; or `doctor` reports a failure.
 
 2: wrong usage, or something is missing (store, interpreter, disk); standard error says what to do.
@@ -50,7 +50,8 @@ app = base.App(
     "Check and compare",
     name="trainbench",
     cls=base.Root,
-    help="Benchmark LLM training on every node, judge the nodes against each other, and price the work.",
+    help="Benchmark LLM training on every node, judge the nodes against each other, and price the work. Begin with "
+    "`trainbench doctor`, then `trainbench run`.",
     epilog=EXIT_CODES,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
@@ -180,9 +181,9 @@ def run(
     command: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[CAMPAIGN.yaml] [-- COMMAND...]",
-            help="A campaign file, whose values options replace. A training command of your own, in which {gpus}, "
-            "{node} and the like may stand (docs/own-job.md).",
+            metavar="CAMPAIGN.yaml | -- COMMAND",
+            help="A campaign file, whose values the options replace; or a training command of your own, in which "
+            "{gpus}, {node} and the like may stand (docs/own-job.md).",
         ),
     ] = None,
 ) -> ExitCode:
@@ -309,9 +310,7 @@ def _conclude(campaign: Campaign, files: Mapping[str, str], broken: Sequence[Bro
     from trainbench.reporting.verdict_text import node_rows
 
     base.print_broken(broken)
-    # The results themselves are in their files: thousands of step times would bury the verdict.
-    verdict = {name: value for name, value in campaign if name != "results"}
-    if not base.print_json(verdict | {"nodes": node_rows(campaign), "files": files}):
+    if not base.print_json(campaign.brief | {"nodes": node_rows(campaign), "files": files}):
         from trainbench.reporting.terminal import verdict_table
 
         base.console().print(verdict_table(campaign))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from pydantic_core import to_json
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from trainbench.cli import completions
 from trainbench.core.formats import one_line
@@ -105,7 +105,31 @@ def _json_option() -> Any:
     return typer.main.get_command(made).params[0]
 
 
-class _Once:
+# What an option takes, in place of Python's type; a flag takes nothing.
+TAKES = {
+    "bool": "",
+    "str": "TEXT",
+    "path": "FILE",
+    **dict.fromkeys(("int", "float", "int range", "float range"), "NUMBER"),
+}
+
+
+class _Plain:
+    """Help and usage errors in plain words."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if isinstance(param, TyperArgument):
+                param.metavar = param.metavar or str(param.name).upper()
+                param.display_type_rich = lambda ctx: None  # type: ignore[method-assign]
+            elif param.metavar is None:
+                takes = param.display_type(ctx).strip("<>")
+                param.metavar = TAKES.get(takes, takes.replace("|", ", "))
+        return params
+
+
+class _Once(_Plain):
     """With the option --json; refuses an option that is given twice: click would silently drop the first value."""
 
     def __init__(self, *args: Any, params: list[Any] | None = None, **more: Any) -> None:
@@ -147,7 +171,7 @@ class App(typer.Typer):
         return super().command(name, cls=cls, rich_help_panel=self.panel, **more)
 
 
-class Root(TyperGroup):
+class Root(_Plain, TyperGroup):
     """The group of all commands: whatever happens to one, it ends with its code, and with `--json` as a document."""
 
     def invoke(self, ctx: Any) -> Any:

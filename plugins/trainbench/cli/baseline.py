@@ -24,6 +24,7 @@ def accept(
         datetime | None,
         typer.Option(
             formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"],
+            metavar="TIME",
             help="First moment of the new level, as 2026-11-20 or 2026-11-20T02:00 (UTC). Default: the first campaign "
             "with a warning, else the last one.",
         ),
@@ -35,8 +36,9 @@ def accept(
     who: Who = None,
     store_url: StoreUrl = None,
 ) -> None:
-    """Accept the present level: earlier measurements no longer count as the past. A node accepted by name may also be
-    slower than its peers, as long as it stays as it is.
+    """Accept the present level: earlier measurements no longer count as the past.
+
+    A node accepted by name may also be slower than its peers, as long as it stays as it is.
     """
     if all_nodes == (node is not None):
         raise EntryError("whose level is accepted? Give either --node NODE or --all")

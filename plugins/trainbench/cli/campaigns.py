@@ -67,7 +67,7 @@ def show(source: Source, store_url: StoreUrl = None) -> None:
     results = (*stored.measured.results, *stored.reruns)
     base.print_broken(stored.broken)
     campaign = stored.campaign
-    verdict = {name: value for name, value in campaign if name != "results"} if campaign else None
+    verdict = campaign.brief if campaign else None
     brief = [{"run_id": each.spec.identity.run_id, "status": each.status, "error": each.error} for each in results]
     if not base.print_json({"verdict": verdict, "runs": brief}):
         from trainbench.reporting.terminal import verdict_table

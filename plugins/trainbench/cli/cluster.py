@@ -255,7 +255,7 @@ def list_(kubeconfig: Kubeconfig = None, context: Context = None) -> ExitCode:
 
 @nodes_app.command()
 def free(
-    nodes: Annotated[list[str] | None, typer.Argument(help="Nodes to free.", metavar="[NODE]...")] = None,
+    nodes: Annotated[list[str] | None, typer.Argument(help="Nodes to free.", metavar="NODE")] = None,
     all_nodes: Annotated[bool, typer.Option("--all", help="All nodes that this installation marked.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be freed.")] = False,
     who: Who = None,

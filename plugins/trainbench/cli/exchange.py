@@ -36,7 +36,9 @@ def compare(
     ],
     cost: Annotated[
         list[float] | None,
-        typer.Option(help="USD per GPU-hour of each row, in order: --cost 3.00 5.50. Default: the price table."),
+        typer.Option(
+            help="Price per GPU-hour of each row, in order: --cost 3.00 5.50. Default: the price table.", metavar="USD"
+        ),
     ] = None,
     html: Annotated[
         Path | None, typer.Option(help="Also write the comparison as an HTML page.", metavar="FILE")

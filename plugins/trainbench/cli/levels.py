@@ -58,8 +58,10 @@ def list_(store_url: StoreUrl = None) -> None:
 
 @app.command()
 def make(campaigns: Campaigns = None, gpu: Gpu = None, work: Work = None, store_url: StoreUrl = None) -> None:
-    """Compute levels from the fleet's own results and show them; `levels accept` stores them. Of each kind of GPU and
-    work: the median over the GPUs, and how much they differ. Failed, shared and drilled runs do not count.
+    """Compute levels from the fleet's own results and show them; `levels accept` stores them.
+
+    Of each kind of GPU and work: the median over the GPUs, and how much they differ. Failed, shared and drilled runs
+    do not count.
     """
     _show(_made(base.open_store(store_url), campaigns, gpu, work))
 

@@ -58,7 +58,7 @@ def table(
     ],
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Ids of campaigns (runs) or names of nodes. Default: all.", metavar="[NAME]..."),
+        typer.Argument(help="Ids of campaigns (runs) or names of nodes. Default: all.", metavar="NAME"),
     ] = None,
     output: Annotated[
         Path | None, typer.Option(help="File that ends in .csv or .parquet. Default: CSV on standard output.")
@@ -143,7 +143,9 @@ def prices(
 def import_(
     file: Annotated[Path, typer.Argument(help="A catalogue: skypilot-catalog's vms.csv, or a CSV file of gpuhunt.")],
     provider: Annotated[str, typer.Option(help="The provider.")],
-    as_of: Annotated[datetime, typer.Option(formats=["%Y-%m-%d"], help="The day of these prices.")],
+    as_of: Annotated[
+        datetime, typer.Option(formats=["%Y-%m-%d"], help="The day of these prices, as 2026-11-20.", metavar="DATE")
+    ],
     source: Annotated[str, typer.Option(help="Source of the file: address and version.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The table to write. Default: standard output.")

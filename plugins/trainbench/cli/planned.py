@@ -281,6 +281,8 @@ def job_values(
                     f"{option} belongs to a command of yours: write it after '--', such as -- python train.py"
                 )
         return values
+    if words[0] in SUITES:
+        raise UserError(f"{words[0]} is a suite, not a command of yours: write --suite {words[0]}")
     if command:
         values = {name: value for name, value in values.items() if name not in ("job_version", "job_folder")}
     name = profile or values.get("log_profile") or AUTO_PROFILE

@@ -26,7 +26,6 @@ from trainbench.judging.noise import Noise, Run
 from trainbench.params.variants import BASELINE, VARIANTS
 from trainbench.planning.plan import Skipped
 from trainbench.prices.quote import savings_pct
-from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
 from trainbench.results.readings import is_measured
 
@@ -251,7 +250,6 @@ class _Comparer:
     def __init__(self, campaign: Campaign, of_node: Mapping[str, str], gpu: str) -> None:
         self._gpu = gpu
         self._params = campaign.params
-        self._costs: dict[str, RunCost] = {cost.run_id: cost for cost in campaign.costs}
         self._runs: dict[str, list[RunResult]] = {}
         for result in campaign.results:
             if of_node[result.spec.identity.node] == gpu:
@@ -292,20 +290,19 @@ class _Comparer:
         rate = self._speed_up(self._base, results)
         tokens = rate and rate.scaled(_tokens_per_sample(results) / _tokens_per_sample(self._base))
         verdict, why_not = self._verdict(name, results, failed, tokens)
-        memory_pct, saving_pct = self._memory_and_saving(USD_PER_1000_SAMPLES, self._base, results)
+        memory_pct, saving_pct = _memory_and_saving(USD_PER_1000_SAMPLES, self._base, results)
         return Standing(
             name=name,
             verdict=verdict,
             why_not=why_not,
             changes=self._changes(name, runs),
             results=results,
-            costs=self._costs_of(results),
             failed=failed,
             per_sample=rate,
             per_token=tokens,
             memory_pct=memory_pct,
             saving_pct=saving_pct,
-            token_saving_pct=self._memory_and_saving(USD_PER_1M_TOKENS, self._base, results)[1],
+            token_saving_pct=_memory_and_saving(USD_PER_1M_TOKENS, self._base, results)[1],
         )
 
     def _verdict(
@@ -341,32 +338,30 @@ class _Comparer:
             f"{field} {value_text(value)}" for field, value in declared.items() if self._params.get(field) != value
         )
 
-    def _costs_of(self, results: Sequence[RunResult]) -> tuple[RunCost, ...]:
-        return tuple(cost for r in results if (cost := self._costs.get(r.spec.identity.run_id)))
-
-    def _memory_and_saving(
-        self, price: Figure, base: Sequence[RunResult], results: Sequence[RunResult]
-    ) -> tuple[float | None, float | None]:
-        """The change of memory and the saving, in percent of the base's, in the rounds that both ran in. The saving is
-        negative where it costs more.
-        """
-        before, after = (MeasuredRuns(results=runs, costs=self._costs_of(runs)) for runs in paired_runs(base, results))
-        old, new = before.figure(price), after.figure(price)
-        memory_pct = _change_pct(before.figure(PEAK_MEMORY_GB), after.figure(PEAK_MEMORY_GB))
-        return memory_pct, savings_pct(old, new) if old and new is not None else None
-
     def _step(self, one: Standing, standings: Sequence[Standing]) -> ConfigurationStep | None:
         against = VARIANTS[one.name].against if one.name in VARIANTS else None
         other = next((standing for standing in standings if standing.name == against), None)
         rate = self._speed_up(other.results, one.results) if other else None
         if against is None or other is None or rate is None:
             return None
-        memory_pct, saving_pct = self._memory_and_saving(USD_PER_1000_SAMPLES, other.results, one.results)
+        memory_pct, saving_pct = _memory_and_saving(USD_PER_1000_SAMPLES, other.results, one.results)
         return ConfigurationStep(one.name, against, rate, memory_pct, saving_pct)
 
     def _speed_up(self, base: Sequence[RunResult], results: Sequence[RunResult]) -> SpeedUp | None:
         rate = speed_up(base, results, [runs for runs in self._good.values() if runs not in (base, results)])
         return rate._replace(log_half_width=None) if rate and results == base else rate  # nothing differs from itself
+
+
+def _memory_and_saving(
+    price: Figure, base: Sequence[RunResult], results: Sequence[RunResult]
+) -> tuple[float | None, float | None]:
+    """The change of memory and the saving, in percent of the base's, in the rounds that both ran in. The saving is
+    negative where it costs more.
+    """
+    before, after = (MeasuredRuns(results=runs) for runs in paired_runs(base, results))
+    old, new = before.figure(price), after.figure(price)
+    memory_pct = _change_pct(before.figure(PEAK_MEMORY_GB), after.figure(PEAK_MEMORY_GB))
+    return memory_pct, savings_pct(old, new) if old and new is not None else None
 
 
 def _tokens_per_sample(results: Sequence[RunResult]) -> float:

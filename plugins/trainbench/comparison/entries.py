@@ -22,10 +22,9 @@ from trainbench.core.formats import count, share
 from trainbench.core.grouping import grouped
 from trainbench.core.known_values import known_median
 from trainbench.figure_catalogue.figure import Figure
-from trainbench.figure_catalogue.run_figures import COST_FIGURES, PEAK_MEMORY_GB, SAMPLES_PER_SECOND, TOKENS_PER_SECOND
+from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, SAMPLES_PER_SECOND, TOKENS_PER_SECOND
 from trainbench.judging.noise import Run, chance_of_median, to_pct
 from trainbench.planning.plan import Skipped
-from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
 from trainbench.results.readings import gpu_name, hardware_name, is_measured
 
@@ -157,14 +156,11 @@ def value_text(value: Any) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredRuns:
-    """`costs`: of the runs whose cost is known; none where only their results are compared."""
+    """Runs that stand for one thing: their figures are medians."""
 
     results: tuple[RunResult, ...]
-    costs: tuple[RunCost, ...] = ()
 
     def figure(self, figure: Figure) -> float | None:
-        if figure in COST_FIGURES:
-            return known_median(map(figure.value, self.costs))
         return self.median(figure.value)
 
     def median(self, value: Callable[[RunResult], float | None]) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -11,23 +11,18 @@ from typing import NamedTuple
 from bench_image.contract.memory_estimate import memory_need_bytes
 from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.result import RunResult
+from bench_image.contract.result_sections import Cost
 from bench_image.contract.spec import RunSpec
 from trainbench.comparison.configurations import SpeedUp, runs_with_throughput
-from trainbench.comparison.entries import MeasuredRuns, by_placed_work, gpu_kind_by_node, kind_of_skipped
+from trainbench.comparison.entries import Entry, by_placed_work, gpu_kind_by_node, kind_of_skipped
 from trainbench.core.formats import DAYS_FROM_H, NA, figure, listing, usd
 from trainbench.core.grouping import grouped
 from trainbench.core.tables import Column, Table, make_table, text, text_columns
-from trainbench.figure_catalogue.run_figures import (
-    SAMPLES_PER_SECOND,
-    TOKENS_PER_SECOND,
-    USD_PER_1000_SAMPLES,
-    USD_PER_GPU_HOUR,
-)
+from trainbench.figure_catalogue.run_figures import USD_PER_1000_SAMPLES, USD_PER_GPU_HOUR
 from trainbench.figure_catalogue.table_figures import BUDGET, RENT_OR_BUY
 from trainbench.params.campaign_params import ComparisonParams
 from trainbench.prices.price_tables import ListPrice, list_price, name_parts
 from trainbench.prices.quote import rent_or_buy
-from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
 
 ANYWHERE = "any GPU"
@@ -35,20 +30,19 @@ EVERYTHING = "everything"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SurveyCell(MeasuredRuns):
+class SurveyCell(Entry):
     """One model with one recipe on one kind and number of GPUs. `why_not`: why nothing was measured, else ""."""
 
     model: str
     recipe: str
     gpu: str
-    strategy: Strategy | None  # None: skipped whatever the strategy
-    num_gpus: int
+    strategy: Strategy | None  # type: ignore[assignment] # None: skipped whatever the strategy
     num_failed: int
     why_not: str
 
     @property
     def key(self) -> tuple[str, str, str, Strategy | None, int]:
-        return self.model, self.recipe, self.gpu, self.strategy, self.num_gpus
+        return self.model, self.recipe, self.gpu, self.strategy, self.world_size
 
     @property
     def work(self) -> str:
@@ -57,22 +51,10 @@ class SurveyCell(MeasuredRuns):
     @property
     def hardware(self) -> str:
         """ "NVIDIA A10"; of several GPUs "2 x NVIDIA A10, ddp"."""
-        return self.gpu if self.num_gpus == 1 else f"{self.num_gpus} x {self.gpu}, {self.strategy}"
+        return self.gpu if self.world_size == 1 else f"{self.world_size} x {self.gpu}, {self.strategy}"
 
     @cached_property
-    def samples_per_s(self) -> float | None:
-        return self.figure(SAMPLES_PER_SECOND)
-
-    @cached_property
-    def tokens_per_s(self) -> float | None:
-        return self.figure(TOKENS_PER_SECOND)
-
-    @property
-    def tokens_per_s_per_gpu(self) -> float | None:
-        return self.tokens_per_s / self.num_gpus if self.tokens_per_s else None
-
-    @cached_property
-    def memory_gb(self) -> float | None:
+    def gpu_memory_gb(self) -> float | None:
         """Peak memory in 1e9 bytes as CUDA counts it; None on a CPU, where the process holds more than the training."""
         return self.median(lambda r: r.memory.peak_during_training if r.memory.kind == "cuda_allocated" else None)
 
@@ -81,13 +63,9 @@ class SurveyCell(MeasuredRuns):
         return tuple(sorted({r.effective_spec.work.samples_per_micro_step for r in self.results}))
 
     @property
-    def num_nodes(self) -> int:
-        return len({r.spec.identity.node for r in self.results})
-
-    @property
-    def price(self) -> RunCost | None:
-        """The cost that says which price counts, and whose it is."""
-        return next((cost for cost in self.costs if cost.usd_per_gpu_hour is not None), None)
+    def price(self) -> Cost | None:
+        """Which price counts, and whose it is."""
+        return next((run.cost for run in self.results if run.cost.usd_per_gpu_hour is not None), None)
 
     @property
     def usd_per_1m_samples(self) -> float | None:
@@ -111,10 +89,23 @@ def survey_cells(campaign: Campaign) -> tuple[SurveyCell, ...]:
     skipped ones included, unless another node of the kind ran them.
     """
     of_node = gpu_kind_by_node(campaign)
-    costs = {cost.run_id: cost for cost in campaign.costs}
     ran: dict[object, SurveyCell] = {}
-    for runs in grouped((_key(result.spec, of_node), result) for result in campaign.results).values():
-        cell = _cell(runs, of_node[runs[0].spec.identity.node], costs)
+    of_cells = grouped(
+        (
+            (
+                spec.work.model,
+                spec.work.recipe,
+                of_node[spec.identity.node],
+                spec.placement.strategy,
+                spec.placement.world_size,
+            ),
+            run,
+        )
+        for run in campaign.results
+        for spec in [run.spec]
+    )
+    for runs in of_cells.values():
+        cell = _cell(runs, of_node[runs[0].spec.identity.node])
         ran[cell.key] = cell
     left_out = (
         SurveyCell(
@@ -122,7 +113,7 @@ def survey_cells(campaign: Campaign) -> tuple[SurveyCell, ...]:
             recipe=skip.recipe or EVERYTHING,
             gpu=gpu,
             strategy=skip.strategy,
-            num_gpus=skip.gpus_per_node or 1,
+            world_size=skip.gpus_per_node or 1,
             results=(),
             num_failed=0,
             why_not=skip.reason,
@@ -150,7 +141,7 @@ def measured(among: Sequence[SurveyCell]) -> tuple[SurveyCell, ...]:
 
 def has_gangs(among: Sequence[SurveyCell]) -> bool:
     """Whether any of them needs several GPUs."""
-    return any(cell.num_gpus > 1 for cell in among)
+    return any(cell.world_size > 1 for cell in among)
 
 
 def baseline(among: Sequence[SurveyCell], wanted: str | None) -> SurveyCell | None:
@@ -158,7 +149,7 @@ def baseline(among: Sequence[SurveyCell], wanted: str | None) -> SurveyCell | No
     nothing fits.
     """
     fitting = [cell for cell in measured(among) if not wanted or name_parts(wanted) <= name_parts(cell.gpu)]
-    return max(fitting, key=lambda cell: cell.tokens_per_s or 0.0, default=None)
+    return max(fitting, key=lambda cell: cell.tokens_per_s, default=None)
 
 
 def relative_speed(cell: SurveyCell, base: SurveyCell) -> SpeedUp | None:
@@ -173,15 +164,17 @@ def relative_speed(cell: SurveyCell, base: SurveyCell) -> SpeedUp | None:
 
 def saved_memory(cell: SurveyCell, among: Sequence[SurveyCell]) -> Saved | None:
     """Against full fine-tuning of the same model with all else equal, on the same hardware. None: nothing to say."""
-    if cell.recipe == Recipe.FULL or cell.memory_gb is None:
+    if cell.recipe == Recipe.FULL or cell.gpu_memory_gb is None:
         return None
     full = _in_full(cell.results[0])
     for other in measured(among):
         is_full = (other.model, other.recipe, other.gpu) == (cell.model, Recipe.FULL, cell.gpu)
-        if is_full and other.memory_gb and by_placed_work(_in_full(other.results[0])) == by_placed_work(full):
-            return Saved(pct=100 * (1 - cell.memory_gb / other.memory_gb), full_gb=other.memory_gb, by_formula=False)
-    full_gb = predicted_gb(full)
-    return Saved(pct=100 * (1 - cell.memory_gb / full_gb), full_gb=full_gb, by_formula=True)
+        if is_full and other.gpu_memory_gb and by_placed_work(_in_full(other.results[0])) == by_placed_work(full):
+            full_gb, by_formula = other.gpu_memory_gb, False
+            break
+    else:
+        full_gb, by_formula = predicted_gb(full), True
+    return Saved(pct=100 * (1 - cell.gpu_memory_gb / full_gb), full_gb=full_gb, by_formula=by_formula)
 
 
 def _in_full(result: RunResult) -> RunSpec:
@@ -193,12 +186,7 @@ def predicted_gb(spec: RunSpec) -> float:
     return memory_need_bytes(spec).total / 1e9
 
 
-def _key(spec: RunSpec, of_node: Mapping[str, str]) -> object:
-    work, placement = spec.work, spec.placement
-    return work.model, work.recipe, of_node[spec.identity.node], placement.strategy, placement.world_size
-
-
-def _cell(runs: Sequence[RunResult], gpu: str, costs: Mapping[str, RunCost]) -> SurveyCell:
+def _cell(runs: Sequence[RunResult], gpu: str) -> SurveyCell:
     work, placement, results = runs[0].spec.work, runs[0].spec.placement, runs_with_throughput(runs)
     failed = [f"{r.status.value}: {r.error.message}" for r in runs if r.error]
     return SurveyCell(
@@ -206,11 +194,10 @@ def _cell(runs: Sequence[RunResult], gpu: str, costs: Mapping[str, RunCost]) -> 
         recipe=work.recipe.value,
         gpu=gpu,
         strategy=placement.strategy,
-        num_gpus=placement.world_size,
+        world_size=placement.world_size,
         results=results,
         num_failed=len(failed),
         why_not="" if results else next(iter(failed), "it gave no figure"),
-        costs=tuple(costs[r.spec.identity.run_id] for r in results if r.spec.identity.run_id in costs),
     )
 
 
@@ -255,7 +242,6 @@ def _rented(budget_usd: float, cells: Sequence[SurveyCell], best: SurveyCell | N
         return f"cannot be answered: no price for {' or '.join(dict.fromkeys(cell.gpu for cell in cells))}"
     # Budget / price of a sample; over samples/s it is the time.
     assert best.usd_per_1m_samples is not None, "only priced cells are compared"
-    assert best.samples_per_s is not None, "only measured cells have a price"
     samples = budget_usd / best.usd_per_1m_samples * 1e6
     hours = samples / best.samples_per_s / 3600
     time = f"{figure(hours / 24, 3)} days" if hours > DAYS_FROM_H else f"{figure(hours, 3)} h"
@@ -304,18 +290,18 @@ def _owned_row(budget_usd: float, cells: Sequence[SurveyCell], wanted: Compariso
     priced = [(cell, bought.usd) for cell in cells if (bought := purchase_price(cell.gpu, wanted))]
     if not priced:
         return usd(budget_usd), f"cannot be answered: {NO_PURCHASE_PRICE}", NA
-    groups = [(int(budget_usd // (price * cell.num_gpus)), cell, price) for cell, price in priced]
-    number, cell, price = max(groups, key=lambda group: group[0] * (group[1].tokens_per_s or 0.0))
+    groups = [(int(budget_usd // (price * cell.world_size)), cell, price) for cell, price in priced]
+    number, cell, price = max(groups, key=lambda group: group[0] * group[1].tokens_per_s)
     if not number:
-        cell, price = min(priced, key=lambda item: item[1] * item[0].num_gpus)
+        cell, price = min(priced, key=lambda item: item[1] * item[0].world_size)
         return (
             usd(budget_usd),
-            f"none: the cheapest with a price is {cell.hardware} at {usd(price * cell.num_gpus)}",
+            f"none: the cheapest with a price is {cell.hardware} at {usd(price * cell.world_size)}",
             NA,
         )
-    each = f" in groups of {cell.num_gpus} by {cell.strategy}" if cell.num_gpus > 1 else ""
-    rate = figure(number * (cell.tokens_per_s or 0.0))
-    return usd(budget_usd), f"{number * cell.num_gpus} x {cell.gpu} at {usd(price)}{each}", f"{rate} tokens/s"
+    each = f" in groups of {cell.world_size} by {cell.strategy}" if cell.world_size > 1 else ""
+    rate = figure(number * cell.tokens_per_s)
+    return usd(budget_usd), f"{number * cell.world_size} x {cell.gpu} at {usd(price)}{each}", f"{rate} tokens/s"
 
 
 def rent_or_buy_table(cells: Sequence[SurveyCell], wanted: ComparisonParams) -> Table:

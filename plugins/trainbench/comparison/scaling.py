@@ -11,6 +11,7 @@ from bench_image.contract.result import RunResult
 from trainbench.comparison.entries import Entry, both_noises_pct, work_groups
 from trainbench.core.formats import NA, count, listing, share
 from trainbench.core.grouping import grouped
+from trainbench.figure_catalogue.run_figures import USD_PER_GPU_HOUR
 from trainbench.results.setups import Machines
 
 MIN_SCALING_PCT = 60.0  # below it a larger gang is not worth its GPUs: 2 * 30 %
@@ -207,8 +208,6 @@ class ScalingPoint:
 class ScalingStep:
     """The change from one point to a larger one, for some samples. `extra_usd` < 0: the larger one is cheaper."""
 
-    base: ScalingPoint
-    larger: ScalingPoint
     base_hours: float
     hours: float
     extra_usd: float | None
@@ -221,12 +220,13 @@ class ScalingStep:
         return self.extra_usd / saved if self.extra_usd is not None and self.extra_usd > 0 and saved > 0 else None
 
 
-def scaling_point(entry: Entry, usd_per_gpu_hour: Callable[[RunResult], float | None]) -> ScalingPoint:
+def scaling_point(entry: Entry) -> ScalingPoint:
     def startup_s(result: RunResult) -> float | None:
         parts = [getattr(result.startup, name) for name in ("launch_s", "import_s", "build_s", "compile_s")]
         return None if None in parts else sum(parts)
 
-    return ScalingPoint(entry=entry, usd_per_gpu_hour=entry.median(usd_per_gpu_hour), startup_s=entry.median(startup_s))
+    usd = entry.figure(USD_PER_GPU_HOUR)
+    return ScalingPoint(entry=entry, usd_per_gpu_hour=usd, startup_s=entry.median(startup_s))
 
 
 def comparable_points(points: Sequence[ScalingPoint]) -> tuple[ScalingPoint, ...]:
@@ -242,8 +242,6 @@ def scaling_step(base: ScalingPoint, larger: ScalingPoint, num_samples: int) -> 
     has_price = base.usd_per_gpu_hour is not None and larger.usd_per_gpu_hour is not None
     extra_pct = 100 * (after / before - 1)
     return ScalingStep(
-        base=base,
-        larger=larger,
         base_hours=base.hours(num_samples),
         hours=larger.hours(num_samples),
         extra_usd=after - before if has_price else None,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from trainbench.core.formats import count, listing
+from trainbench.core.formats import count, listing, signed
 from trainbench.core.grouping import grouped
 from trainbench.core.natural_order import natural
 from trainbench.core.verdicts import Against, Finding, Level, Metric, NodeVerdict, State, Verdict, Why, urgency
@@ -234,3 +234,10 @@ METRIC_UNITS: Mapping[Metric, str] = {  # of a deviation and its limit
     Metric.MEMORY_GB: " %",
     Metric.TEMPERATURE_C: " °C",
 }
+
+
+def deviation_text(metric: Metric | None, against: Against | None, deviation: float | None) -> str:
+    """ "samples/s -7.3 % against its peers"; "" where no comparison decided."""
+    if metric is None or against is None or deviation is None:
+        return ""
+    return f"{METRIC_NAMES[metric]} {signed(deviation, METRIC_UNITS[metric])} against {AGAINST[against]}"

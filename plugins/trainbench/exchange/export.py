@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
-from bench_image.contract.frozen import ContractError
 from bench_image.contract.model_shapes import EncoderDecoderShape
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.result_sections import Cost
@@ -19,12 +18,11 @@ from bench_image.contract.seq2seq_file import bench_name
 from bench_image.contract.work import Device
 from trainbench.core.formats import listing
 from trainbench.core.user_error import UserError
-from trainbench.exchange.result_files import ForeignFileError, contents, find_result_files, parse_file
+from trainbench.exchange.result_files import ForeignFileError, contents_of, find_result_files, parse_file
 from trainbench.planning.plan import identifier
 from trainbench.results.artefacts import Store
 from trainbench.results.campaign import IMPORTED
 from trainbench.results.readings import gpu_name
-from trainbench.results.store_files import StoreError
 
 CAMPAIGN, HOST = "published", "left-out"
 LEFT_OUT = "left out when the result was exported"
@@ -128,14 +126,11 @@ def file_name(result: RunResult) -> str:
 
 def choose_result(source: str, run_id: str | None, store: Store) -> RunResult:
     """The one result of `source`, or that of `run_id`. Raises StoreError and ExportError."""
-    results, broken = [], []
-    for file in find_result_files([source], store):
-        try:
-            results += [found for _, found in contents(file) if isinstance(found, RunResult)]
-        except (ForeignFileError, ContractError, StoreError) as error:
-            broken.append(str(error))
+    found, broken = contents_of(find_result_files([source], store))
+    results = [content for _, content in found if isinstance(content, RunResult)]
     if not results:
-        raise ExportError(f"'{source}' holds no readable result of trainbench{': ' if broken else ''}{listing(broken)}")
+        why = f": {listing(file.reason for file in broken)}" if broken else ""
+        raise ExportError(f"'{source}' holds no readable result of trainbench{why}")
     wanted = [result for result in results if run_id in (None, result.spec.identity.run_id)]
     if len(wanted) == 1:
         return wanted[0]

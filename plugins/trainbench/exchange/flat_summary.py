@@ -9,20 +9,18 @@ from typing import Any, NamedTuple
 
 from upath import UPath
 
-from bench_image.contract.frozen import ContractError
 from bench_image.contract.pod_io import RESULT_FILE
 from trainbench.core.csv_cells import Cell, lines
 from trainbench.core.grouping import grouped
 from trainbench.core.markdown import bullets
-from trainbench.core.user_error import UserError
 from trainbench.exchange.compare import compare, comparison_html, sections, summary
-from trainbench.exchange.result_files import MAX_FILE_BYTES, FlatResult, Gathered, parse_file
+from trainbench.exchange.result_files import FlatResult, Gathered, ResultFile, contents_of
 from trainbench.prices.price_tables import Price
 from trainbench.reporting.data_files import FLAT_ROW
 from trainbench.reporting.document import markdown
 from trainbench.reporting.pictures import drawing, png
 from trainbench.reporting.plots import STYLES, Facet, Points, draw_facets, linear
-from trainbench.results.store_files import BrokenFile, address, read_bounded
+from trainbench.results.store_files import BrokenFile
 
 # File -> title, label and column of metrics.csv.
 PLOTS = {
@@ -45,17 +43,11 @@ class FlatSummary(NamedTuple):
 
 def flat_summary(folder: Path, prices: Sequence[Price]) -> FlatSummary | None:
     """None where a result.json below `folder` is of ours, or none is flat; that is decided by all that can be read."""
-    root, documents, broken = UPath(folder.resolve()), dict[UPath, FlatResult](), []
-    for path in sorted(root.rglob(RESULT_FILE), key=str):
-        try:
-            found = parse_file(read_bounded(path, MAX_FILE_BYTES, root))
-        except (ContractError, UserError) as error:
-            broken.append(BrokenFile(address(path), str(error)))
-        else:
-            if not isinstance(found, FlatResult):
-                return None
-            documents[path] = found
-    if not documents:
+    root = UPath(folder.resolve())
+    paths = sorted(root.rglob(RESULT_FILE), key=str)
+    found, broken = contents_of([ResultFile(str(folder), path, root) for path in paths])
+    documents = {file.path: content for file, content in found if isinstance(content, FlatResult)}
+    if not documents or len(documents) < len(found):
         return None
     # The folder of a file names its run.
     jobs = compare([each.row(path.parent.name, str(path)) for path, each in documents.items()], prices)
@@ -69,9 +61,9 @@ def flat_summary(folder: Path, prices: Sequence[Price]) -> FlatSummary | None:
         "metrics.csv": lines([FLAT_ROW, *([row[name] for name in FLAT_ROW] for row in metrics)]),
         **_plots(metrics),
         "BENCHMARK_REPORT.md": "\n\n".join(filter(None, [*head, *markdown(sections(jobs), links), *tail])) + "\n",
-        "report.html": comparison_html(jobs, Gathered(rows, (), tuple(broken)), folder.resolve() / "summary"),
+        "report.html": comparison_html(jobs, Gathered(rows, (), broken), folder.resolve() / "summary"),
     }
-    return FlatSummary(files, tuple(broken))
+    return FlatSummary(files, broken)
 
 
 def _metrics(documents: Sequence[FlatResult]) -> Sequence[Mapping[str, Cell]]:

@@ -30,7 +30,7 @@ LAST = datetime.max.replace(tzinfo=UTC)
 
 def imported_campaign(results: Sequence[RunResult]) -> Campaign:
     """The results of one import, at the prices of this installation."""
-    spec, priced = results[0].spec, price_runs(results, None, FaultIsolation())
+    spec = results[0].spec
     return Campaign(
         campaign_id=spec.identity.campaign_id,
         suite=IMPORTED_SUITE,
@@ -39,11 +39,9 @@ def imported_campaign(results: Sequence[RunResult]) -> Campaign:
         finished_at=max(result.finished_at for result in results),
         params={},
         skipped=(),
-        results=priced.results,
+        results=price_runs(results, None, FaultIsolation()).results,
         groups=(),
-        history=(),
         findings=(),
-        costs=priced.costs,
         campaign_kind=CampaignKind.STRATEGIES,
     )
 

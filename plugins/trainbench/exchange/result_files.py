@@ -417,7 +417,7 @@ def _files_below(folder: UPath) -> list[UPath]:
     return [path for path in found if path.name != RESULT_FILE or path.parent.parent.parent not in published]
 
 
-def contents(file: ResultFile) -> Iterator[tuple[ResultFile, Content]]:
+def _contents(file: ResultFile) -> Iterator[tuple[ResultFile, Content]]:
     """What the file holds; of a published campaign's verdict its results, each with the file that its pod printed."""
     if file.path.name != CAMPAIGN_FILE:
         yield file, parse_file(read_bounded(file.path, MAX_FILE_BYTES, file.root))
@@ -427,20 +427,30 @@ def contents(file: ResultFile) -> Iterator[tuple[ResultFile, Content]]:
         yield ResultFile(file.source, path, file.root), result
 
 
-def read_result_files(files: Sequence[ResultFile], progress: Progress = no_progress) -> Gathered:
-    """The rows of all files, in their order; `progress` is called after each."""
-    broken: list[BrokenFile] = []
-    found: dict[str, tuple[ResultFile, Content]] = {}  # by the identity of its run
-    twice: list[str] = []
+def contents_of(
+    files: Sequence[ResultFile], progress: Progress = no_progress
+) -> tuple[list[tuple[ResultFile, Content]], tuple[BrokenFile, ...]]:
+    """What all files hold, in their order, and those that cannot be read; `progress` is called after each."""
+    found: list[tuple[ResultFile, Content]] = []
+    broken = []
     for number, file in enumerate(files, 1):
         try:
-            for each, content in contents(file):
-                first, _ = found.setdefault(_identity(content), (each, content))
-                if first is not each:
-                    twice.append(f"{address(each.path)} is {address(first.path)}")
-        except (ForeignFileError, ContractError, StoreError) as error:
+            found += _contents(file)
+        except (ContractError, UserError) as error:
             broken.append(BrokenFile(address(file.path), str(error)))
         progress(number, len(files))
+    return found, tuple(broken)
+
+
+def read_result_files(files: Sequence[ResultFile], progress: Progress = no_progress) -> Gathered:
+    """The rows of all files, in their order; `progress` is called after each."""
+    read, broken = contents_of(files, progress)
+    found: dict[str, tuple[ResultFile, Content]] = {}  # by the identity of its run
+    twice: list[str] = []
+    for each, content in read:
+        first, _ = found.setdefault(_identity(content), (each, content))
+        if first is not each:
+            twice.append(f"{address(each.path)} is {address(first.path)}")
     left_out = {identity: why for identity, (_, content) in found.items() if (why := _why_left_out(content))}
     failed = Counter(why for why in left_out.values() if why != DRILL)
     num_drills = len(left_out) - failed.total()
@@ -453,7 +463,7 @@ def read_result_files(files: Sequence[ResultFile], progress: Progress = no_progr
     if num_drills:
         notes.append(f"{count(num_drills, 'drill')} left out: slowed on purpose.")
     shown = [each for identity, each in found.items() if identity not in left_out]
-    return Gathered(tuple(_rows(shown)), tuple(notes), tuple(broken))
+    return Gathered(tuple(_rows(shown)), tuple(notes), broken)
 
 
 def _identity(content: Content) -> str:

@@ -8,10 +8,10 @@ from itertools import groupby
 from trainbench.core.formats import listing
 from trainbench.core.markdown import escape
 from trainbench.figure_catalogue.figure import Figure
-from trainbench.figure_catalogue.run_figures import COST_FIGURES, RUN_FIGURES, SCALING_EFFICIENCY_PCT
+from trainbench.figure_catalogue.run_figures import RUN_FIGURES, SCALING_EFFICIENCY_PCT
 from trainbench.figure_catalogue.table_figures import TABLE_FIGURES
 
-_OF_A_RUN = (*RUN_FIGURES, *COST_FIGURES, SCALING_EFFICIENCY_PCT)
+_OF_A_RUN = (*RUN_FIGURES, SCALING_EFFICIENCY_PCT)
 FIGURES = (*_OF_A_RUN, *TABLE_FIGURES)
 HEAD = """\
 # Figures

@@ -46,7 +46,7 @@ class Figure:
     over: Callable[[Iterable[float | None]], float | None] | None = None  # one value for all that `*` in `field` names
 
     def value(self, result: Any) -> float | None:
-        """The figure's value in a run's result, its cost or its scaling efficiency."""
+        """The figure's value in a run's result, or its scaling efficiency."""
         if self.over:
             path, _, name = self.field.partition(".*.")
             return self.over(_at(each, name) for each in _at(result, path))

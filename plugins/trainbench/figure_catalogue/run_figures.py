@@ -13,7 +13,7 @@ from bench_image.contract.result_sections import share_field
 from trainbench.core.formats import NA, degrees, duration, figure, share, usd
 from trainbench.core.known_values import known_max, known_min, sum_of_all
 from trainbench.figure_catalogue.figure import Figure
-from trainbench.prices.run_cost import RunCost
+from trainbench.prices import run_cost
 from trainbench.results import readings
 
 # The tables of a run's figures, by their titles
@@ -79,7 +79,7 @@ MFU_BF16_PCT = Figure("mfu_bf16_pct", "MFU by bf16's peak", "%", "performance.mf
     write=share, of=readings.mfu_bf16_pct)
 HFU_PCT = _performance("hfu_pct", "HFU", "%", "performance.hfu_pct",
     "as MFU, with the FLOPs that checkpointing computes again", "bench_image.contract.flops.flops_per_token",
-    "test_flops.py::test_flops_of_checkpointed_training", write=share)
+    "test_flops.py::test_flops_by_hand", write=share)
 MATMUL_SHARE_PCT = _performance("matmul_share_pct", "of matmul rate", "%", "performance.matmul_share_pct",
     "100 x tokens/s per GPU x model FLOPs per token / probes.matmul_tflops", "bench_image.process.merge._share_pct",
     "test_merge.py::test_utilisation_by_hand", write=share,
@@ -233,27 +233,27 @@ STARTUP_S = Figure("startup_s", "start-up", "s", "startup.total_s, startup.measu
     "process start to the end of the run, without the measured windows", "trainbench.results.readings.startup_s",
     "test_readings.py::test_start_up_is_what_was_not_measured", write=duration, of=readings.startup_s)
 
-# Money, of a RunCost
+# Money
 USD_PER_GPU_HOUR = Figure("usd_per_gpu_hour", "per GPU-hour", "USD", "cost.usd_per_gpu_hour; price table",
     "price of the instance / its GPUs", "trainbench.prices.price_tables.usd_per_gpu_hour",
-    "test_price_tables.py::test_an_instance_price_is_shared_by_its_gpus", of=attrgetter("usd_per_gpu_hour"), write=usd,
-    also=("rent per GPU-hour",), stored="median")
+    "test_price_tables.py::test_an_instance_price_is_shared_by_its_gpus", of=attrgetter("cost.usd_per_gpu_hour"),
+    write=usd, also=("rent per GPU-hour",), stored="median")
 GPU_HOURS = Figure("gpu_hours", "GPU-hours", "h", "startup.total_s, spec", "process start to result x GPUs / 3600",
-    "trainbench.prices.run_cost.price_run", "test_run_cost.py::test_by_hand", of=attrgetter("gpu_hours"),
+    "trainbench.prices.run_cost.gpu_hours", "test_run_cost.py::test_by_hand", of=run_cost.gpu_hours,
     write=figure_3, stored="sum")
 RUN_USD = Figure("run_usd", "cost", "USD", "startup.total_s, cost.usd_per_gpu_hour",
     "GPU-hours x price per GPU-hour; of an example samples / 1000 x cost per 1K samples",
-    "trainbench.prices.run_cost.price_run", "test_cost_report.py::test_a_node_check_costs_all_its_runs",
-    of=attrgetter("run_usd"), write=usd, also=("* samples cost",), stored="sum")
+    "trainbench.prices.run_cost.run_usd", "test_cost_report.py::test_a_node_check_costs_all_its_runs",
+    of=run_cost.run_usd, write=usd, also=("* samples cost",), stored="sum")
 USD_PER_1000_SAMPLES = Figure("usd_per_1000_samples", "per 1K samples", "USD", "cost.cost_per_1000_samples_usd",
     "price per GPU-hour x GPUs / (samples/s x 3600) x 1000, or x 1e6; start-up left out",
     "trainbench.prices.quote.usd_per_1000_samples", "test_run_cost.py::test_the_reference_configurations",
-    of=attrgetter("usd_per_1000_samples"), write=usd, also=("per 1M samples",), stored="median",
+    write=usd, also=("per 1M samples",), stored="median",
     read="Price per GPU-hour x GPUs / (samples/s x 3600) x 1000; start-up is left out. Per 1M tokens likewise.")
 USD_PER_1M_TOKENS = Figure("usd_per_1m_tokens", "per 1M tokens", "USD",
     "performance.tokens_per_second, cost.usd_per_gpu_hour", "price per GPU-hour x GPUs / (tokens/s x 3600) x 1e6",
     "trainbench.prices.quote.usd_per_1m_tokens", "test_run_cost.py::test_usd_per_million_tokens",
-    of=attrgetter("usd_per_1m_tokens"), write=usd, stored="median")
+    of=run_cost.run_usd_per_1m_tokens, write=usd, stored="median")
 
 # Of an Efficiency
 SCALING_EFFICIENCY_PCT = Figure("scaling_efficiency_pct", "scaling", "%", "performance.samples_per_second, spec",
@@ -269,8 +269,8 @@ _OF_RESULTS = tuple(
     for each in list(globals().values())
     if isinstance(each, Figure) and each not in (*COST_FIGURES, SCALING_EFFICIENCY_PCT)
 )
-RUN_FIGURES = (*_OF_RESULTS, *RATE_FIGURES[1:], *SHARE_FIGURES, *STARTUP_FIGURES)
-STORED = tuple(each for each in (*RUN_FIGURES, *COST_FIGURES, SCALING_EFFICIENCY_PCT) if each.stored)
+RUN_FIGURES = (*_OF_RESULTS, *RATE_FIGURES[1:], *SHARE_FIGURES, *STARTUP_FIGURES, *COST_FIGURES)
+STORED = tuple(each for each in (*RUN_FIGURES, SCALING_EFFICIENCY_PCT) if each.stored)
 # fmt: on
 
 
@@ -279,8 +279,7 @@ def of_section(section: str) -> tuple[Figure, ...]:
     return tuple(each for each in RUN_FIGURES if each.section == section)
 
 
-def run_values(result: RunResult, cost: RunCost, scaling: object | None) -> dict[Figure, float | None]:
+def run_values(result: RunResult, scaling: object | None) -> dict[Figure, float | None]:
     """All figures of one run, in the catalogue's order. `scaling`: its Efficiency; None without a base."""
-    of_result = {each: each.value(result) for each in RUN_FIGURES}
-    of_cost = {each: each.value(cost) for each in COST_FIGURES}
-    return {**of_result, **of_cost, SCALING_EFFICIENCY_PCT: SCALING_EFFICIENCY_PCT.value(scaling) if scaling else None}
+    efficiency_pct = SCALING_EFFICIENCY_PCT.value(scaling) if scaling else None
+    return {each: each.value(result) for each in RUN_FIGURES} | {SCALING_EFFICIENCY_PCT: efficiency_pct}

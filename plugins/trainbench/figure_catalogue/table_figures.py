@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TypeVar
 
-from trainbench.core.formats import duration, percent, share, usd
+from trainbench.core.formats import duration, percent, usd
 from trainbench.core.tables import Column
 from trainbench.figure_catalogue.figure import Figure
 from trainbench.prices.quote import HOURS_PER_DAY, HOURS_PER_MONTH, HOURS_PER_WEEK, price_of_time
 
 R = TypeVar("R")
-
-share_0 = partial(share, decimals=0)
 
 # fmt: off
 PER_GPU = Figure("per_gpu", "per GPU", "1/s", "performance.tokens_per_second, spec",

@@ -129,7 +129,7 @@ def migrate(engine: Engine) -> None:
             known = revision_of(connection)  # another process may have been faster
             if known == REVISION:
                 return
-            if known not in (None, upgrade.READS):
+            if known not in (None, upgrade.READS, upgrade.READS_ALSO):
                 raise HistoryError(
                     f"history {without_secrets(engine.url)} was written by another version of trainbench (revision "
                     f"{known}): set {HISTORY_ENV} to an empty database, and `trainbench reindex` fills it from the "
@@ -137,6 +137,8 @@ def migrate(engine: Engine) -> None:
                 )
             if known is None:
                 metadata.create_all(connection)
+            elif known == upgrade.READS_ALSO:
+                upgrade.add_what_decided(connection)
             else:
                 upgrade.upgrade(connection)
             connection.execute(delete(revision))

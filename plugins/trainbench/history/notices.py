@@ -17,23 +17,25 @@ from pydantic import AwareDatetime
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, insert, or_, select, true, update
 
 from bench_image.contract.frozen import Frozen
-from trainbench.core.formats import moment, signed
-from trainbench.core.states import AGAINST, METRIC_NAMES, METRIC_UNITS, STATE_WORDS, TRAITS, NodeState
+from trainbench.core.formats import moment
+from trainbench.core.states import STATE_WORDS, TRAITS, NodeState, deviation_text
 from trainbench.core.states import word as word_of
 from trainbench.core.user_error import MAX_REASON, MAX_WHO, EntryError, UnknownEntryError, entered
 from trainbench.core.verdicts import (
     DRILL_UNDETECTED,
+    IMPOSSIBLE_WORK,
     NO_FIGURE,
     OTHER_WORK,
     PART_FAILED,
     Against,
+    Comparison,
     Finding,
     Level,
     Metric,
     State,
     Why,
 )
-from trainbench.history.summaries import WorkSummary, absent_nodes
+from trainbench.history.summaries import WorkSummary, absent_nodes, decided
 from trainbench.history.tables import SETTING, acknowledgements, campaigns, node_verdicts, notices, works
 from trainbench.judging.checks import GONE_DAYS
 from trainbench.results.campaign import Campaign
@@ -57,6 +59,7 @@ WELL_AGAIN, LESS, CHECKED = "well again", "below half of what it was", "checked 
 REMOVED, OVER, JUDGED_ANEW = "no longer in the cluster", "over with its run", "its run was judged anew, without it"
 ENDED = {
     NO_FIGURE: "a later run gave figures",
+    IMPOSSIBLE_WORK: "a later run could begin its work",
     PART_FAILED: "a later run was judged without a failure",
     OTHER_WORK: "a later run computed the same on all its nodes",
     DRILL_UNDETECTED: "its run is over",
@@ -74,7 +77,9 @@ class Acknowledgement(Frozen):
 
 
 class Notice(Frozen):
-    """`metric`, `against`, `deviation`: of the comparison that decided when it opened; percent, or degrees C."""
+    """What it tells is of the last night in its state: `reason`, `finding`, and `metric`, `against` and `deviation` of
+    the comparison that decided, in percent or degrees C. The finding's evidence is of the night that opened it.
+    """
 
     id: int
     node: str  # "": an alarm of the whole run
@@ -126,21 +131,13 @@ class Notice(Frozen):
         return NodeState(self.node, self.state, self.why or Why.FAILED, self.reason, self.worsened_at or self.opened_at)
 
     @property
-    def deviations(self) -> Sequence[tuple[Metric, Against, float]]:
-        """All that opened it: the comparison that decided, and others of its node that were beyond their limits."""
-        if self.metric is None or self.against is None or self.deviation is None:
-            return ()
-        own = (self.metric, self.against, self.deviation)
-        beside = self.finding.evidence if self.finding.nodes == (self.node,) else ()
-        return own, *((c.metric, c.against, c.deviation) for c in beside if (c.metric, c.against) != own[:2])
+    def deviations(self) -> tuple[tuple[Metric, Against, float], ...]:
+        """Those that opened it, whatever it tells of since: each of them must be over before it ends."""
+        return tuple((c.metric, c.against, c.deviation) for c in self.finding.evidence)
 
     @property
     def deviation_text(self) -> str:
-        """ "samples/s -7.3 % against its peers"; "" where no deviation opened it."""
-        if self.metric is None or self.against is None or self.deviation is None:
-            return ""
-        deviation = signed(self.deviation, METRIC_UNITS[self.metric])
-        return f"{METRIC_NAMES[self.metric]} {deviation} against {AGAINST[self.against]}"
+        return deviation_text(self.metric, self.against, self.deviation)
 
     @property
     def phrase(self) -> str:
@@ -312,21 +309,23 @@ def _beginning(node: NodeState, nights: Sequence[Night], ended_at: datetime | No
 def _after(notice: Notice, node: NodeState, nights: Sequence[Night], tonight: _Tonight) -> Values:
     """The changes of an open notice by tonight's state."""
     is_of_deviation = notice.why in BY_DEVIATION
+    is_same = (node.state, node.why) == (notice.state, notice.why)
+    again = tonight.says(node, notice.finding.evidence) if is_same else {}
     if node.state is State.RED:
         if notice.state is not State.RED:
             return tonight.says(node) | {"worsened_at": tonight.campaign.finished_at}
-        return tonight.says(node) if node.why in BY_DEVIATION and not is_of_deviation else {}
+        return tonight.says(node) if node.why in BY_DEVIATION and not is_of_deviation else again
     if is_of_deviation:
         last = nights[:NIGHTS_TO_CLOSE]
         if len(last) == NIGHTS_TO_CLOSE and all(night.is_good(notice) for night in last):
             return tonight.end(WELL_AGAIN if node.state is State.WELL else LESS)
-        return {}
+        return again
     if node.state is State.WELL:
         return tonight.end(WELL_AGAIN)
     if node.state is State.LOOK and node.why is not Why.ABSENT:
         # What was wrong is over: the look that is left opens its own notice, but a red one stays until it is well.
         return tonight.says(node) if notice.state is State.RED else tonight.end(CHECKED)
-    return {}
+    return again
 
 
 def _is_removed(connection: Connection, campaign: Campaign, notice: Notice) -> bool:
@@ -370,21 +369,21 @@ class _Tonight:
         verdicts = [(group.group_id, verdict) for group in campaign.groups for verdict in group.nodes]
         self._verdicts = {(verdict.node, verdict.why): (group_id, verdict) for group_id, verdict in reversed(verdicts)}
 
-    def says(self, node: NodeState) -> Values:
-        """Its state and what it is of. Empty where nobody need know."""
+    def says(self, node: NodeState, opened_by: Sequence[Comparison] = ()) -> Values:
+        """Its state and what it is of; `opened_by`: of an open notice, else tonight's. Empty where nobody need know."""
         group_id, verdict = self._verdicts.get((node.node, node.why), (None, None))
         finding = self.campaign.finding_of(node, group_id)
         if node.why is Why.ABSENT and finding.level is Level.INFO:  # kept out on purpose
             return {}
         work = self._works.get((group_id or "", node.node))
         shown = verdict.decides if verdict else None
+        opens = dict.fromkeys((shown, *verdict.off)) if verdict and shown else ()
+        finding = finding.model_copy(update={"evidence": tuple(opened_by or opens)})
         return {
             "state": node.state.value,
             "why": node.why.value,
             "reason": node.reason,
-            "metric": shown.metric.value if shown else None,
-            "against": shown.against.value if shown else None,
-            "deviation": shown.deviation if shown else None,
+            **decided(shown),
             "finding": finding.model_dump_json(),
             "group_id": group_id,
             **{name: work.values[name] if work else None for name in SETTING},

@@ -19,13 +19,13 @@ from trainbench.comparison.scaling import Efficiency, efficiencies
 from trainbench.core.grouping import grouped
 from trainbench.core.states import NodeState
 from trainbench.core.tables import middle_run
-from trainbench.core.verdicts import Against, GroupVerdict, Level, Metric, NodeVerdict, State, Why
+from trainbench.core.verdicts import Against, Comparison, GroupVerdict, Level, Metric, NodeVerdict, State, Why
 from trainbench.figure_catalogue.run_figures import STORED, run_values
 from trainbench.history.tables import SETTING, campaigns, node_verdicts, works
 from trainbench.judging.checks import on_our_clock
 from trainbench.judging.node_runs import judged_rate
 from trainbench.params.campaign_kind import CampaignKind
-from trainbench.prices.run_cost import RunCost, measured_joules
+from trainbench.prices.run_cost import measured_joules
 from trainbench.results.campaign import IMPORTED, Campaign
 from trainbench.results.fault_isolation import FaultIsolation
 from trainbench.results.readings import gpu_name, is_measured, shared_by
@@ -219,9 +219,8 @@ def _verdict_row(verdict: NodeVerdict, rows: Rows, node: NodeState) -> dict[str,
         "node_why": node.why.value,
         "is_red": verdict.is_red,
         "is_drill": verdict.is_drill,
-        "confirmation": verdict.confirmation.value,
+        **decided(verdict.decides),
         "samples_per_second": verdict.samples_per_second,
-        "noise_pct": verdict.noise_pct,
         "deviation_pct": verdict.deviation(Metric.SAMPLES_PER_SECOND),
         "past_deviation_pct": past.deviation if past else None,
         "past_expected": past.expected if past else None,
@@ -230,6 +229,13 @@ def _verdict_row(verdict: NodeVerdict, rows: Rows, node: NodeState) -> dict[str,
         "memory_deviation_pct": memory_pct,
         "temperature_deviation_c": temperature_c,
     }
+
+
+def decided(shown: Comparison | None) -> dict[str, Any]:
+    """The columns of the comparison whose figure every surface shows."""
+    if shown is None:
+        return dict.fromkeys(("metric", "against", "deviation"))
+    return {"metric": shown.metric.value, "against": shown.against.value, "deviation": shown.deviation}
 
 
 def _num_failed(rows: Rows) -> int:
@@ -254,19 +260,17 @@ def each_row(campaign: Campaign, parts: FaultIsolation) -> Iterator[Row]:
     )
     verdicts = {(group_id, node.node): node for group_id, node in by_state}
     scaling = parts.attempt("scaling", campaign.campaign_id, lambda: efficiencies(campaign.results)) or repeat(None)
-    priced = zip(campaign.results, campaign.costs, scaling, strict=False)
-    for result, cost, efficiency in sorted(priced, key=lambda each: each[0].finished_at):
+    scaled = zip(campaign.results, scaling, strict=False)
+    for result, efficiency in sorted(scaled, key=lambda each: each[0].finished_at):
         identity = result.spec.identity
         verdict = verdicts.get((identity.group_id, identity.node))
-        row = partial(_row, result, campaign, cost, efficiency, verdict)
+        row = partial(_row, result, campaign, efficiency, verdict)
         made = parts.attempt("recording in the history", identity.run_id, row)
         if made is not None:
             yield made
 
 
-def _row(
-    result: RunResult, campaign: Campaign, cost: RunCost, scaling: Efficiency | None, verdict: NodeVerdict | None
-) -> Row:
+def _row(result: RunResult, campaign: Campaign, scaling: Efficiency | None, verdict: NodeVerdict | None) -> Row:
     spec, setup = result.spec, setup_of(result.context)
     began, ended = campaign.started_at, campaign.finished_at
     size = result.effective_spec.work.micro_batch_size
@@ -295,9 +299,9 @@ def _row(
         # Runs of a noise-floor campaign are not judged, so they are no baseline.
         "is_baseline": campaign.campaign_kind is not CampaignKind.NOISE and _counts(result, verdict),
         "judged_samples_per_second": judged_rate(result),
-        **{each.name: value for each, value in run_values(result, cost, scaling).items() if each.stored},
+        **{each.name: value for each, value in run_values(result, scaling).items() if each.stored},
         "energy_j": measured_joules(result),
-        "price_source": cost.price_source,
+        "price_source": result.cost.price_source,
         "gpu_name": gpu_name(result),
         "torch": result.context.libraries.get("torch") if result.context else None,
         **setup.model_dump(exclude={"gpu_uuids", "libraries"}),

@@ -24,7 +24,7 @@ from sqlalchemy import (
 from trainbench.figure_catalogue.run_figures import STORED
 from trainbench.results.campaign import IMPORTED_SUITE
 
-REVISION = "0004_own_jobs"  # of these tables: give another one when they change, and let `upgrade` read this one
+REVISION = "0005_decided"  # of these tables: give another one when they change, and let `upgrade` read this one
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -140,7 +140,7 @@ works = Table(
 # Every node that ever had a verdict, so that a search need not read a million verdicts.
 nodes = Table("nodes", metadata, *_keys("node", "suite", "gpu_name"))  # the last: "" where it is unknown
 
-ON_THE_MAP = ("node_state", "node_why", "deviation_pct")
+ON_THE_MAP = ("node_state", "node_why", "metric", "against", "deviation")
 node_verdicts = Table(
     "node_verdicts",
     metadata,
@@ -152,8 +152,9 @@ node_verdicts = Table(
     Column("reason", String),  # null when the node is well
     *_texts("node_state", "node_why"),  # of the node, the same for all works of its campaign
     *_flags("is_red", "is_drill"),  # the first: red without a drill
-    *_texts("confirmation"),
-    *_figures("samples_per_second", "noise_pct"),
+    *_texts("metric", "against", nullable=True),  # this and the next: of the comparison that decided; null: none did
+    *_figures("deviation"),
+    *_figures("samples_per_second"),
     *_figures("deviation_pct", "past_deviation_pct", "level_deviation_pct"),  # of samples/s
     *_figures("past_expected", "level_expected"),  # samples/s
     *_figures("memory_deviation_pct", "temperature_deviation_c"),  # from the peers, else from the own past

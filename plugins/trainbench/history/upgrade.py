@@ -6,18 +6,45 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, MetaData, Table, and_, case, insert, inspect, null, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    MetaData,
+    Table,
+    and_,
+    case,
+    insert,
+    inspect,
+    null,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy import text as sql
 
 from trainbench.core.states import TRAITS
 from trainbench.core.verdicts import Why
 from trainbench.history.tables import metadata, node_verdicts, runs
-from trainbench.results.campaign import CONFIRMATION, WHY
+from trainbench.results.campaign import WHY
 
 READS = "0001_history"  # the revision of 0.1.0
+READS_ALSO = "0004_own_jobs"  # that of 0.2.0
 COPIED = ("runs", "node_verdicts", "baselines", "campaigns", "nodes", "works")
 OLD = (*COPIED, "acknowledgements", "breaches", "notices", "warnings")
 CONDITIONS = {"breach": "slow", "acknowledged": "slow", "watched": "behind", "undecided": "noisy"}
+
+
+def add_what_decided(connection: Connection) -> None:
+    """The tables of 0.2.0: of its nights the map shows the figure beside the peers, until `reindex` reads them anew."""
+    connection.execute(sql("DROP INDEX node_verdicts_by_node"))
+    for change in ("ADD metric VARCHAR", "ADD against VARCHAR", "ADD deviation FLOAT"):
+        connection.execute(sql(f"ALTER TABLE node_verdicts {change}"))
+    for gone in ("confirmation", "noise_pct"):  # nobody read them
+        connection.execute(sql(f"ALTER TABLE node_verdicts DROP COLUMN {gone}"))
+    by_peers = {"metric": "samples_per_second", "against": "peers", "deviation": node_verdicts.c.deviation_pct}
+    has_peers = node_verdicts.c.deviation_pct.is_not(None)
+    connection.execute(update(node_verdicts).where(has_peers).values(by_peers))
+    next(index for index in node_verdicts.indexes if index.name == "node_verdicts_by_node").create(connection)
 
 
 def upgrade(connection: Connection) -> None:
@@ -61,12 +88,11 @@ def _copy_judged(connection: Connection, old_runs: Table, old: Table) -> None:
 
     why = why_of(old_runs)
     _copy(connection, old_runs, runs, why=why, state=state_of(why, old_runs))
-    why = why_of(old, old.c.is_watched)
+    why, has_peers = why_of(old, old.c.is_watched), old.c.deviation_pct.is_not(None)
     node_why = case(
         (and_(old.c.condition == "drill", old.c.state == "breach"), "slow"),
         else_=case(CONDITIONS, value=old.c.condition, else_=old.c.condition),
     )
-    said = {before: after.value for before, after in CONFIRMATION.items()}
     _copy(
         connection,
         old,
@@ -76,7 +102,9 @@ def _copy_judged(connection: Connection, old_runs: Table, old: Table) -> None:
         reason=case((why != "well", case((old.c.reason.is_(None), old.c.condition_reason), else_=old.c.reason))),
         node_why=node_why,
         node_state=state_of(node_why, old),
-        confirmation=case(said, value=old.c.confirmation, else_=old.c.confirmation),
+        metric=case((has_peers, "samples_per_second")),
+        against=case((has_peers, "peers")),
+        deviation=old.c.deviation_pct,
         past_expected=old.c.own_median_samples_per_second,
         past_deviation_pct=old.c.history_deviation_pct,
     )

@@ -15,6 +15,7 @@ from trainbench.core.grouping import grouped
 from trainbench.core.states import word
 from trainbench.core.verdicts import (
     DRILL_UNDETECTED,
+    IMPOSSIBLE_WORK,
     NO_FIGURE,
     Finding,
     GroupVerdict,
@@ -27,8 +28,10 @@ from trainbench.core.verdicts import (
 from trainbench.planning.nodes import AbsentNode, GpuNode
 from trainbench.planning.plan import Plan
 from trainbench.pods.pod_end import NOT_FREE, EndKind
+from trainbench.results.readings import impossible_works
 
 MAX_CAUSE = 160  # characters of the first error message of each cause
+MAX_REFUSAL = 500  # of the message that tells what to change
 _CAUSES = {
     EndKind.BUSY.value: "found no free node",
     EndKind.PREEMPTED.value: "lost the node to other work",
@@ -37,8 +40,11 @@ _CAUSES = {
 
 
 def no_figure_findings(campaign_id: str, results: Sequence[RunResult]) -> tuple[Finding, ...]:
-    """One alarm that names each cause with its number of runs; empty where a run gave a figure."""
-    if any(result.error is None for result in results):
+    """One alarm that names each cause with its number of runs; empty where a run gave a figure, and where the work is
+    impossible, which says it all.
+    """
+    impossible = impossible_works(results)
+    if any(result.error is None for result in results) or impossible:
         return ()
     causes = []
     for kind, errors in grouped((error.kind, error) for result in results if (error := result.error)).items():
@@ -57,6 +63,30 @@ def no_figure_findings(campaign_id: str, results: Sequence[RunResult]) -> tuple[
             resolution=_next_step(results),
         ),
     )
+
+
+def impossible_work_findings(plan: Plan, results: Sequence[RunResult]) -> Iterator[Finding]:
+    """One alarm for each refusal of works that could begin on no node."""
+    impossible = impossible_works(results)
+    refusals = grouped((runs[0].error.message, runs) for runs in impossible.values() if runs[0].error)
+    for message, of_works in refusals.items():
+        runs = [run for runs in of_works for run in runs]
+        works = {run.spec.identity.group_id: None for run in runs}
+        is_all = len(works) == len({run.spec.identity.group_id for run in results})
+        which = "" if is_all else f" of {listing(plan.labels.get(work, work) for work in works)}"
+        nodes = {node for run in runs for node in run.spec.identity.nodes}
+        tried = f"{count(len(runs), 'run')} on {count(len(nodes), 'node')}"
+        yield Finding(
+            level=Level.ERROR,
+            category=IMPOSSIBLE_WORK,
+            item=plan.campaign_id,
+            measured=f"refused in {tried}",
+            expected="work that can begin",
+            summary=f"the work{which} could begin on no node, so the campaign is at fault and no node",
+            cause=f"Each of {tried} says: {one_line(message, most=MAX_REFUSAL)}",
+            resolution="change what the error names (the campaign's model, dimensions, weights or command, or the "
+            "image) and try it on one machine: `trainbench run`",
+        )
 
 
 def _next_step(results: Sequence[RunResult]) -> str:
@@ -167,9 +197,14 @@ def _finding(node: str, category: str, *, is_missed: bool = True, **words: str) 
 _AGAIN = {Why.BUSY: "run the drill again when the node is free", Why.FAILED: "repair the node, then drill it again"}
 
 
-def undetected_drill_findings(groups: Sequence[GroupVerdict], results: Iterable[RunResult]) -> Iterator[Finding]:
+def undetected_drill_findings(groups: Sequence[GroupVerdict], results: Sequence[RunResult]) -> Iterator[Finding]:
     """Findings on drilled nodes that no group judges too slow, one for each node."""
-    drills = {result.spec.identity.node: result.spec.drill.slowdown_pct for result in results if result.spec.drill}
+    impossible = impossible_works(results)
+    drills = {
+        result.spec.identity.node: result.spec.drill.slowdown_pct
+        for result in results
+        if result.spec.drill and result.spec.identity.group_id not in impossible
+    }
     verdicts = grouped((node.node, node) for group in groups for node in group.nodes)
     for node, slowdown_pct in drills.items():
         of_node = verdicts.get(node, [])

@@ -26,6 +26,7 @@ from trainbench.planning.link_search import MOST_ROUNDS, Culprit, GroupState, Gr
 from trainbench.planning.plan import Interconnect, Plan
 from trainbench.pods.gangs import failed_rank
 from trainbench.pods.pod_end import INFRASTRUCTURE, NOT_FREE, EndKind
+from trainbench.results.readings import impossible_works
 
 # The node is at fault or taken, not its links: it is left out, and the others run again.
 LEFT_OUT = NOT_FREE | {EndKind.UNSCHEDULABLE, EndKind.NODE_LOST}
@@ -144,7 +145,7 @@ def _has_inner(run: RunResult) -> bool:
 
 def link_findings(plan: Plan, results: Sequence[RunResult]) -> tuple[Finding, ...]:
     """Who is to blame, with evidence and next step; the nodes that were left out; why a search found nobody."""
-    if plan.campaign_kind is not CampaignKind.INTERCONNECT:
+    if plan.campaign_kind is not CampaignKind.INTERCONNECT or impossible_works(results):
         return ()
     search, due, _ = played(plan, results)
     findings = [_finding(culprit) for culprit in search.culprits]
@@ -232,6 +233,7 @@ def _finding(culprit: Culprit) -> Finding:
 
 SLOW_RANK, SLOW_EXCHANGE = "slow_rank", "slow_exchange"
 EXCHANGE_PCT = 25.0  # of a step: where the exchange takes less, faster links gain little
+PROFILE_PCT = 5.0  # healthy H200s were 20 to 72 % apart under zero2 and zero3, where profiled steps took 9 to 33 % more
 
 
 class SlowRank(NamedTuple):
@@ -249,7 +251,7 @@ def slow_rank_findings(results: Sequence[RunResult], limit_pct: float) -> tuple[
         num_steps = {len(rank.own_steps_s) if all(rank.own_steps_s) else 0 for rank in run.ranks}
         if len(run.ranks) > 1 and len(num_steps) == 1 and 0 not in num_steps:
             runs.append(run)
-    slow = [(run, one) for run in runs for one in slow_ranks(run.ranks, limit_pct)]
+    slow = [(run, one) for run in runs if not profile_sets_pace(run) for one in slow_ranks(run.ranks, limit_pct)]
     places = grouped(((run.spec.identity.nodes, place(run, one.rank)), (run, one)) for run, one in slow)
     findings = [_slow_rank_finding(of_place, runs, limit_pct) for of_place in places.values()]
     named = {run.spec.identity.run_id for run, _ in slow}
@@ -270,6 +272,20 @@ def slow_rank_findings(results: Sequence[RunResult], limit_pct: float) -> tuple[
             )
         )
     return tuple(findings)
+
+
+def profile_sets_pace(run: RunResult) -> bool:
+    """Whether the host launches kernels one by one and the profiler lengthens its steps: then a rank's own time is how
+    its host bears the profiler, and says nothing about its GPU.
+    """
+    launched = run.chosen is not None and run.chosen.execution.get("CUDA graph") == "off"
+    measured = run.performance.step_time
+    if run.spec.work.device is not Device.CUDA or not launched or measured is None:
+        return False
+    profiled_s = [
+        own + wait for rank in run.ranks for own, wait in zip(rank.own_steps_s, rank.step_waits_s, strict=True)
+    ]
+    return 100 * (statistics.median(profiled_s) / measured.median_s - 1) > PROFILE_PCT
 
 
 def slow_ranks(ranks: Sequence[RankSummary], limit_pct: float) -> Iterator[SlowRank]:

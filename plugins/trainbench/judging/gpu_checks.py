@@ -268,7 +268,7 @@ class Band(NamedTuple):
 
 ALL_H200 = "docs/results/**/result.json, of NVIDIA H200"
 PROBED = "docs/results/probes-h200-2026-11-23"
-TWO_GPUS = "docs/results/two-gpus-h200-2026-11-28"
+GANGS = "docs/results/four-gpus-h200-2026-11-28"
 # One GPU alone and up to four of a host at once, which share its memory: hence the width of host-to-device. What was
 # measured of device-to-host was one GPU; it has the same link, and the same band.
 H200_LINK = Band(59.0, 91.0, ALL_H200)
@@ -277,9 +277,9 @@ BANDS: Mapping[str, Mapping[str, Band]] = {
         "h2d_gb_per_s": H200_LINK,
         "d2h_gb_per_s": H200_LINK,
         "memory_gb_per_s": Band(77.5, 90.0, PROBED),
-        "peer_gb_per_s": Band(65.5, 90.5, TWO_GPUS),  # two of a host, both directions of 18 NVLinks at once
+        "peer_gb_per_s": Band(65.5, 90.5, GANGS),  # two and four of a host, both directions of 18 NVLinks at once
         "matmul_bf16_tflops": Band(69.5, 86.0, ALL_H200),
-        "matmul_fp8_tflops": Band(67.0, 80.5, PROBED),
+        "matmul_fp8_tflops": Band(63.0, 80.5, ALL_H200),
     },
 }
 # Of a kind of GPU that was never measured, a share counts as odd only below this part of the least that is usual on

@@ -65,7 +65,7 @@ from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.plan import Plan
 from trainbench.results import fault_isolation
 from trainbench.results.fault_isolation import FaultIsolation
-from trainbench.results.readings import shared_by
+from trainbench.results.readings import impossible_works, shared_by
 
 WIDE_SDS = 3.0  # of a unit that scatters far more than the others: beyond the limit, it is unsteady
 # Of tonight's figure, in units of one night's: what a night does to a node is in all its rounds and re-runs, and does
@@ -105,7 +105,9 @@ class Judgement:
 
 
 def judge(plan: Plan, results: Sequence[RunResult], reruns: Sequence[RunResult], known: Known) -> Judgement:
-    """Judge the results of `plan`. Runs over several nodes judge no node, nor does a plan that compares runs."""
+    """Judge the results of `plan`. Runs over several nodes judge no node, nor do those of an impossible work, nor does
+    a plan that compares runs.
+    """
     parts = FaultIsolation()
 
     def alike(runs: Sequence[RunResult], beside: Sequence[RunResult]) -> tuple[RunResult, ...]:
@@ -126,8 +128,9 @@ def judge(plan: Plan, results: Sequence[RunResult], reruns: Sequence[RunResult],
     again_from = plan.params.rounds + 1 if plan.has_reruns else math.inf
     groups: list[_Group] = []
     replaced: dict[int, RunResult] = {}
-    by_work = grouped((run.spec.identity.group_id, run) for run in runs)
-    for group_id, of_work in sorted(by_work.items()) or [("", list[RunResult]())]:
+    impossible = impossible_works(runs)
+    by_work = grouped((id_, run) for run in runs if (id_ := run.spec.identity.group_id) not in impossible)
+    for group_id, of_work in sorted(by_work.items()) or ([] if impossible else [("", list[RunResult]())]):
         expected = plan.nodes_by_group.get(group_id, ()) if group_id else plan.nodes
 
         def judge_work(of_work: Sequence[RunResult], expected: Sequence[str] = expected) -> list[_Group]:

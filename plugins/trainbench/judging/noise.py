@@ -5,7 +5,8 @@ estimates noise: judging, comparison, A/A campaigns and the detection study use 
 run has the standard deviation `sd`. It is estimated twice, and the larger estimate counts:
 
 - *between runs* (two rounds or more): the residuals of the runs after each node's mean and each round's common effect
-  are subtracted. A drift that is common to all nodes of a round is no difference between nodes.
+  are subtracted. A drift that is common to all nodes of a round is no difference between nodes. PRIOR joins it: two
+  rounds of one or two nodes have a single degree of freedom, by which nothing differs from chance.
 - *within runs*: the windows of each run about their mean. It is not divided by sqrt(windows): windows of one pod are
   seconds apart and correlated, so more of them do not predict the next pod better.
 
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -102,8 +103,10 @@ def pooled(units: Sequence[Sequence[Run]], least_sd: float = MIN_SD) -> Pool:
     """
     scatters = ((place, within_runs([runs])) for place, runs in enumerate(units))
     within = {place: (scatter.sd**2, scatter.degrees_of_freedom) for place, scatter in scatters if scatter}
-    estimates = [(squares, median_noise(list(squares.values()))) for squares in (between_rounds(units), within)]
-    noise = max((pool for _, pool in estimates if pool), key=lambda pool: pool.sd, default=None)
+    estimates = [(squares, median_noise(squares, lost)) for squares, lost in (between_rounds(units), (within, 0))]
+    (_, between), (_, within_run) = estimates
+    found = [joined([PRIOR, between]) if between else None, within_run]
+    noise = max(filter(None, found), key=lambda one: one.sd, default=None)
     own: dict[int, Noise] = {}
     for squares, pool in estimates:
         if pool is None or len(squares) < MIN_POOL:
@@ -115,9 +118,20 @@ def pooled(units: Sequence[Sequence[Run]], least_sd: float = MIN_SD) -> Pool:
     return Pool(noise and noise._replace(sd=max(noise.sd, least_sd)), own)
 
 
-def between_rounds(units: Sequence[Sequence[Run]], least_units: int = 2) -> dict[int, tuple[float, int]]:
-    """Unit -> (variance of its runs about its mean without the rounds' common effect, degrees of freedom). In a round
-    of fewer than `least_units` nobody knows what is common.
+Squares = Mapping[int, tuple[float, int]]  # unit -> its variance, with its degrees of freedom
+
+
+def between_rounds(
+    units: Sequence[Sequence[Run]],
+    least_units: float = 2,
+    middle: Callable[[Iterable[float]], float] = statistics.median,
+) -> tuple[Squares, int]:
+    """The variance of each unit's runs about its mean without the rounds' common effect, and how many degrees of
+    freedom these effects take from all units together. In a round of fewer than `least_units` nobody knows what is
+    common.
+
+    The common effect of n units has a part of each in it. It takes that part of the variance with it: of the residuals
+    1 - 1/n is left, half of it for two units.
     """
     logs = {place: {run.round: math.log(run.rate) for run in runs} for place, runs in enumerate(units)}
     residuals = {
@@ -126,29 +140,34 @@ def between_rounds(units: Sequence[Sequence[Run]], least_units: int = 2) -> dict
         if len(own) > 1
     }
     together = grouped((round_, value) for own in residuals.values() for round_, value in own.items())
-    common = {round_: statistics.median(values) for round_, values in together.items() if len(values) >= least_units}
-    return {
-        place: (
-            math.fsum((value - common.get(round_, 0.0)) ** 2 for round_, value in own.items()) / (len(own) - 1),
-            len(own) - 1,
-        )
-        for place, own in residuals.items()
+    common = {
+        round_: (middle(values), 1 - 1 / len(values))
+        for round_, values in together.items()
+        if len(values) >= least_units
     }
+    squares = {}
+    for place, own in residuals.items():
+        effects, shares = zip(*(common.get(round_, (0.0, 1.0)) for round_ in own), strict=True)
+        left = math.fsum((value - effect) ** 2 for value, effect in zip(own.values(), effects, strict=True))
+        squares[place] = left / (len(own) - 1) / statistics.fmean(shares), len(own) - 1
+    return squares, max(len(common) - 1, 0)
 
 
-def median_noise(squares: Sequence[tuple[float, int]]) -> Noise | None:
-    """The noise from (variance, degrees of freedom) of each unit: their mean, weighted by the degrees of freedom, in
-    which no variance counts for more than MOST_TIMES the median.
+def median_noise(squares: Squares, lost: int = 0) -> Noise | None:
+    """The noise of all units: the mean of their variances, weighted by the degrees of freedom, in which no variance
+    counts for more than MOST_TIMES the median. `lost`: degrees of freedom that they have not together.
 
     One bad unit of four can raise it by 20 %, of ten by 8 %. Of healthy units the cap cuts off 6 % of the variance
     (two degrees of freedom each), which is less than what it is uncertain by.
     """
-    degrees_of_freedom = sum(df for _, df in squares)
-    if not degrees_of_freedom:
-        return None
-    most = MOST_TIMES * statistics.median(v for v, _ in squares) if len(squares) >= MIN_POOL else math.inf
-    mean = math.fsum(min(variance, most) * df for variance, df in squares) / degrees_of_freedom
-    return Noise(math.sqrt(mean), degrees_of_freedom)
+    variances = [variance for variance, _ in squares.values()]
+    most = MOST_TIMES * statistics.median(variances) if len(squares) >= MIN_POOL else math.inf
+    pool = joined(Noise(math.sqrt(min(variance, most)), df) for variance, df in squares.values())
+    return _less(pool, lost)
+
+
+def _less(pool: Noise | None, lost: int) -> Noise | None:
+    return pool and pool._replace(degrees_of_freedom=pool.degrees_of_freedom - lost)
 
 
 @cache
@@ -182,24 +201,13 @@ def joined(estimates: Iterable[Noise | None]) -> Noise | None:
 
 def between_runs(nodes: Sequence[Sequence[Run]], *, rounds_are_shared: bool) -> Noise | None:
     """Residual standard deviation of log samples/s in a table of nodes x rounds: two-way analysis of variance without
-    replication where `rounds_are_shared`, else one-way by node. None: no node has two rounds.
+    replication where `rounds_are_shared`, else one-way by node. None: no node has two rounds. Nodes that lack a round
+    do not count.
     """
-    # Rows: the nodes that have every round.
-    rounds = sorted({run.round for runs in nodes for run in runs})
-    by_round = [{run.round: math.log(run.rate) for run in runs} for runs in nodes]
-    table = [[rates[r] for r in rounds] for rates in by_round if len(rates) == len(rounds)]
-    if not table or len(rounds) < 2:
-        return None
-    # Subtract each node's mean, then each round's common effect on all nodes.
-    residuals = [[value - statistics.fmean(row) for value in row] for row in table]
-    degrees_of_freedom = len(table) * (len(rounds) - 1)
-    if rounds_are_shared and len(table) > 1:
-        drift = [statistics.fmean(column) for column in zip(*residuals, strict=True)]
-        residuals = [[value - common for value, common in zip(row, drift, strict=True)] for row in residuals]
-        degrees_of_freedom = (len(table) - 1) * (len(rounds) - 1)
-    return Noise(
-        math.sqrt(sum(value**2 for row in residuals for value in row) / degrees_of_freedom), degrees_of_freedom
-    )
+    num_rounds = len({run.round for runs in nodes for run in runs})
+    complete = [runs for runs in nodes if len({run.round for run in runs}) == num_rounds]
+    squares, lost = between_rounds(complete, 2 if rounds_are_shared else math.inf, statistics.fmean)
+    return _less(joined(Noise(math.sqrt(variance), df) for variance, df in squares.values()), lost)
 
 
 def within_runs(nodes: Sequence[Sequence[Run]]) -> Noise | None:

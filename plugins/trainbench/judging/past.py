@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -174,17 +173,9 @@ def night_noise(pasts: Iterable[Past], run_noise: Noise | None, *, without_commo
         ]
         for past in pasts
     ]
-    squares = [square for unit in units for square in between_rounds([unit]).values()]
-    if without_common:
-        # The common change was estimated from these units, and takes their share of the variance with it.
-        num_units = Counter(night.round for unit in units if len(unit) > 1 for night in unit)
-        shares = {number: 1 - 1 / num if num >= LEAST_COMMON else 1.0 for number, num in num_units.items()}
-        squares = [
-            (variance / statistics.fmean(shares[night.round] for night in units[place]), df)
-            for place, (variance, df) in between_rounds(units, LEAST_COMMON).items()
-        ]
+    squares, lost = between_rounds(units, LEAST_COMMON if without_common else math.inf)
     prior = PRIOR._replace(sd=max(PRIOR.sd, run_noise.sd)) if run_noise else PRIOR
-    found = noise.joined([prior, median_noise(squares)]) or prior
+    found = noise.joined([prior, median_noise(squares, lost)]) or prior
     return found._replace(sd=max(found.sd, MIN_SD))
 
 

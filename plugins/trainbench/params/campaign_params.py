@@ -533,8 +533,10 @@ def refuse_other_names(names: Iterable[str], campaign_kind: CampaignKind) -> Non
     if wrong := [name for name in names if name not in choices]:
         suite = next(suite for suite, kind in SUITES.items() if kind is campaign_kind)
         verb = "is not a parameter" if len(wrong) == 1 else "are not parameters"
-        listed = listing(f"{name}{did_you_mean(name, choices)}" for name in wrong)
-        raise ParamsError(f"{listed} {verb} of {suite}: choose from {', '.join(choices)}", wrong[0])
+        shown = {name: f"{name}{did_you_mean(name, choices)}" for name in wrong}
+        choose = f"choose from {', '.join(choices)}"
+        faults = [(f"{text} is not a parameter of {suite}: {choose}", (name,)) for name, text in shown.items()]
+        raise ParamsError(f"{listing(shown.values())} {verb} of {suite}: {choose}", faults)
 
 
 def form(

@@ -49,13 +49,11 @@ def _read(reference: str, environ: Mapping[str, str]) -> dict[str, Any]:
         text = _of_hub(reference, environ) if "@" in reference else _of_file(reference)
         shape = shape_of_config(json.loads(text))
     except RecursionError:
-        raise ParamsError(f"model is '{reference}': it is nested too deep for a config.json", "model") from None
+        raise ParamsError(f"model is '{reference}': it is nested too deep for a config.json") from None
     except json.JSONDecodeError as error:
-        raise ParamsError(
-            f"model is '{reference}': it is no JSON ({error.msg} in line {error.lineno})", "model"
-        ) from None
+        raise ParamsError(f"model is '{reference}': it is no JSON ({error.msg} in line {error.lineno})") from None
     except ValueError as error:
-        raise ParamsError(f"model is '{reference}': {error}", "model") from None
+        raise ParamsError(f"model is '{reference}': {error}") from None
     if known := next((name for name, own in MODELS.items() if own == shape), None):
         return {"model": known, "dimensions": None}
     return {"model": _name(reference), "dimensions": shape.model_dump(mode="json")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -25,30 +25,33 @@ PATTERNS = {
 
 
 class ParamsError(UserError, ValueError):
-    """A parameter is invalid; the message has the wrong value, the allowed values and the remedy. `name`: the first
-    parameter that is wrong by itself.
+    """Parameters are invalid; the message has each wrong value, the allowed values and the remedy. `faults`: the same
+    one by one, each with the parameter, and of a list the position; nothing where several are wrong together.
     """
 
-    def __init__(self, message: str, name: str | None = None) -> None:
+    def __init__(self, message: str, faults: Sequence[tuple[str, tuple[str | int, ...]]] = ()) -> None:
         super().__init__(message)
-        self.name = name
+        self.faults = faults or ((message, ()),)
 
 
 def refusal(error: ValidationError, fields: Mapping[str, FormField]) -> ParamsError:
     """The message for pydantic's errors, with five values at most."""
     names = {field.path: name for name, field in fields.items()}
 
-    def name_at(loc: tuple[Any, ...]) -> str | None:
-        """The field's own name: inside a field, the location goes on with the member of a union or list."""
-        return next((names[loc[:length]] for length in range(1, len(loc) + 1) if loc[:length] in names), None)
+    def place_of(loc: tuple[Any, ...]) -> tuple[str | int, ...]:
+        """The field's own name, and the position in a list: inside a field, the location goes on with the member of a
+        union or list.
+        """
+        length = next((length for length in range(1, len(loc) + 1) if loc[:length] in names), None)
+        return () if length is None else (names[loc[:length]], *(part for part in loc[length:] if type(part) is int))
 
     problems = error.errors(include_url=False)
     # A list whose only value is wrong is not reported as too short as well.
     problems = [each for each in problems if each["type"] != "too_short" or not each["input"]] or problems
     # A field that takes a number or "auto" is reported once.
-    by_place = grouped((name_at(each["loc"]), each) for each in problems)
-    texts = [_explain(name, of_place) for name, of_place in list(by_place.items())[:5]]
-    return ParamsError("; ".join(texts), next((name for name in by_place if name), None))
+    by_place = grouped((place_of(each["loc"]), each) for each in problems)
+    faults = [(_explain(of_place, place), place) for place, of_place in list(by_place.items())[:5]]
+    return ParamsError("; ".join(text for text, _ in faults), faults)
 
 
 def reason(problem: ErrorDetails, fields: Collection[str] = ()) -> str:
@@ -66,11 +69,11 @@ def close_choice(problem: ErrorDetails) -> str:
     return did_you_mean(str(problem["input"]), re.findall(r"'([^']+)'", problem.get("ctx", {}).get("expected", "")))
 
 
-def _explain(name: str | None, problems: list[ErrorDetails]) -> str:
+def _explain(problems: list[ErrorDetails], place: tuple[str | int, ...]) -> str:
     first, reasons = problems[0], " or ".join(dict.fromkeys(map(reason, problems)))
-    if name is None:
+    if not place:
         return reasons
-    if name == "dimensions":
+    if (name := place[0]) == "dimensions":
         shown = "" if isinstance(first["input"], dict) else f" is {first['input']!r:.120}"
         return f"{'.'.join(map(str, first['loc'][1:]))}{shown}: {reasons}"
     return f"{name} is {first['input']!r:.120}{close_choice(first)}: {reasons}"

@@ -100,10 +100,6 @@ def nodes_with_commonest_gpu(nodes: Sequence[GpuNode]) -> tuple[GpuNode, ...]:
     return tuple(node for node in nodes if node.gpu_product == most)
 
 
-def is_gpu_resource(name: str, gpu_resources: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in gpu_resources)
-
-
 def _obstacle(
     node: Mapping[str, Any], gpu_node: GpuNode, quarantine: Collection[str], gpu_resources: Sequence[str]
 ) -> tuple[str | None, bool]:

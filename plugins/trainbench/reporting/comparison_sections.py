@@ -8,7 +8,6 @@ from functools import partial
 from operator import attrgetter, itemgetter
 
 from bench_image.contract.fingerprint import fingerprint
-from bench_image.contract.result import RunResult
 from bench_image.contract.work import Device
 from trainbench.comparison import entries as compared
 from trainbench.comparison import strategy_standings
@@ -209,11 +208,6 @@ def _strategies(
     group: WorkGroup,
 ) -> Table:
     """`named`: every work of the campaign."""
-    usd_per_1m_tokens = {cost.run_id: cost.usd_per_1m_tokens for cost in campaign.costs}
-
-    def usd(run: RunResult) -> float | None:
-        return usd_per_1m_tokens.get(run.spec.identity.run_id)
-
     rows, kinds = [], dict[strategy_standings.Pattern, None]()
     every = compared.all_entries(group)
     texts = {entry.name: each for entry, each in zip(every, scaling_texts(every, scaling), strict=True)}
@@ -233,8 +227,8 @@ def _strategies(
         and fingerprint(run.effective_spec.work) == fingerprint(group.spec.work)
         and gpu_name(run) in (None, group.gpu_name)
     ]
-    has_cost = group.spec.work.device is not Device.CPU or any(usd(run) is not None for run in group.results)
-    cost: Column[_Placed] = run_figures.USD_PER_1M_TOKENS.column(lambda placed: placed.entry.median(usd))
+    cost = run_figures.USD_PER_1M_TOKENS
+    has_cost = group.spec.work.device is not Device.CPU or any(cost.value(run) is not None for run in group.results)
     return make_table(
         rows,
         (
@@ -248,7 +242,7 @@ def _strategies(
             ),
             *(each.own(row=attrgetter("entry")) for each in MEDIANS),
             run_figures.SCALING_EFFICIENCY_PCT.column(lambda placed: placed.scaling),
-            *((cost,) if has_cost else ()),
+            *((cost.own(row=attrgetter("entry")),) if has_cost else ()),
             table_figures.PATTERN.column(lambda placed: placed.pattern, is_number=False),
         ),
         run_id=lambda placed: median_run(placed.entry.results),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 
 from bench_image.contract.result import RunResult
@@ -16,7 +16,7 @@ from trainbench.core.markdown import escape
 from trainbench.core.tables import RESULT_LINK, Table, integer, make_table, median_run, short_names, text
 from trainbench.figure_catalogue import run_figures
 from trainbench.figure_catalogue.table_figures import EXAMPLE, time_columns
-from trainbench.prices.run_cost import NOT_PRICED, RunCost
+from trainbench.prices.run_cost import NOT_PRICED, gpu_hours, run_usd, why_no_cost
 from trainbench.reporting import configuration_tables, recommendations
 from trainbench.reporting.document import Lines, Section, Text, markdown
 from trainbench.reporting.recommendations import SAMPLES
@@ -26,8 +26,6 @@ from trainbench.results.campaign import Campaign
 from trainbench.results.readings import gpu_name, is_measured, rank_noun
 
 MISSING = "Set usd_per_gpu_hour, or add the GPU to the price table with its source and date."
-
-Priced = tuple[RunResult, RunCost]
 
 
 def cost_report(campaign: Campaign) -> str:
@@ -67,14 +65,14 @@ def summary(campaign: Campaign) -> str:
     """The campaign's cost in one sentence, re-runs and failed runs included: "This campaign cost $0.21: 4 runs, 0.35
     GPU-hours".
     """
-    total_usd, gpu_hours = (known_sum(getattr(c, name) for c in campaign.costs) for name in ("run_usd", "gpu_hours"))
-    num_unknown = sum(cost.run_usd is None for cost in campaign.costs)
-    runs = count(len(campaign.costs), "run")
-    spent = runs if gpu_hours is None else f"{runs}, {figure(gpu_hours, 3)} GPU-hours"
+    total_usd, hours = known_sum(map(run_usd, campaign.results)), known_sum(map(gpu_hours, campaign.results))
+    num_unknown = [run_usd(run) for run in campaign.results].count(None)
+    runs = count(len(campaign.results), "run")
+    spent = runs if hours is None else f"{runs}, {figure(hours, 3)} GPU-hours"
     if _is_cpu_trial(campaign):
         return f"{NOT_PRICED} ({runs})."
     if total_usd is None:
-        why = "has a price" if all(cost.usd_per_gpu_hour is None for cost in campaign.costs) else "has a known cost"
+        why = "has a known cost" if any(run.cost.usd_per_gpu_hour for run in campaign.results) else "has a price"
         return f"The cost of this campaign is unknown: no run {why} ({spent})."
     more = f"; {count(num_unknown, 'run')} without a known cost not included" if num_unknown else ""
     return f"This campaign cost {usd(total_usd)}: {spent}{more}."
@@ -84,12 +82,9 @@ def work_table(campaign: Campaign) -> Table:
     """For each measured work on a kind of GPU the price of its samples and tokens, and what SAMPLES of them take and
     cost; none of a trial on a CPU, which costs nothing.
     """
-    measured = [] if _is_cpu_trial(campaign) else [pair for pair in _priced(campaign) if is_measured(pair[0])]
-    groups = grouped(((run.spec.identity.group_id, gpu_name(run)), (run, cost)) for run, cost in measured)
-    rows = []
-    for of_group in groups.values():
-        results, costs = zip(*of_group, strict=True)
-        rows.append((work_name(campaign, results[0]), MeasuredRuns(results=results, costs=costs)))
+    measured = () if _is_cpu_trial(campaign) else filter(is_measured, campaign.results)
+    groups = grouped(((run.spec.identity.group_id, gpu_name(run)), run) for run in measured)
+    rows = [(work_name(campaign, of_group[0]), MeasuredRuns(results=tuple(of_group))) for of_group in groups.values()]
 
     def example_s(row: tuple[str, MeasuredRuns]) -> float | None:
         rate = row[1].figure(run_figures.SAMPLES_PER_SECOND)
@@ -117,9 +112,10 @@ def work_table(campaign: Campaign) -> Table:
 
 def prices_table(campaign: Campaign) -> Table:
     used: Counter[tuple[str, float | None, str, str]] = Counter()
-    for result, cost in _priced(campaign):
-        on = "CPU" if result.spec.work.device is Device.CPU else gpu_name(result) or f"{NA}: GPU not reported"
-        source = cost.price_source or (NOT_PRICED if cost.reason == NOT_PRICED else NA)
+    for run in campaign.results:
+        on_cpu, cost = run.spec.work.device is Device.CPU, run.cost
+        on = "CPU" if on_cpu else gpu_name(run) or f"{NA}: GPU not reported"
+        source = cost.price_source or (NOT_PRICED if on_cpu else NA)
         used[on, cost.usd_per_gpu_hour, source, cost.price_as_of or NA] += 1
     return make_table(
         used.items(),
@@ -137,28 +133,26 @@ def prices_table(campaign: Campaign) -> Table:
 
 def nodes_table(campaign: Campaign) -> Table:
     """The cost of checking each node, re-runs included. The nodes of a gang share its cost equally."""
-    by_node: dict[str, list[Priced]] = {}
-    for result, cost in _priced(campaign):
-        for node in result.spec.identity.nodes:
-            by_node.setdefault(node, []).append((result, cost))
+    by_node = grouped((node, run) for run in campaign.results for node in run.spec.identity.nodes)
     notes = (
         ["A gang's cost is shared evenly by its nodes."] if any(r.spec.identity.peers for r in campaign.results) else []
     )
-    if any(cost.run_usd is None for cost in campaign.costs):
+    if any(run_usd(run) is None for run in campaign.results):
         notes.append("n/a: at least one run of the node has no known cost.")
+
+    def of_node(amount: Callable[[RunResult], float | None], runs: Sequence[RunResult]) -> float | None:
+        amounts = ((amount(run), run.spec.placement.nodes) for run in runs)
+        return sum_of_all(None if of_run is None else of_run / nodes for of_run, nodes in amounts)
+
     return make_table(
         by_node.items(),
         (
             text("node", lambda item: item[0]),
             integer("runs", lambda item: len(item[1])),
-            run_figures.GPU_HOURS.column(
-                lambda item: sum_of_all(_of_one_node(run, cost.gpu_hours) for run, cost in item[1])
-            ),
-            run_figures.RUN_USD.column(
-                lambda item: sum_of_all(_of_one_node(run, cost.run_usd) for run, cost in item[1])
-            ),
+            run_figures.GPU_HOURS.column(lambda item: of_node(gpu_hours, item[1])),
+            run_figures.RUN_USD.column(lambda item: of_node(run_usd, item[1])),
         ),
-        run_id=lambda item: median_run(result for result, _ in item[1]),
+        run_id=lambda item: median_run(item[1]),
         notes=tuple(notes),
         title="Each node",
     )
@@ -167,36 +161,28 @@ def nodes_table(campaign: Campaign) -> Table:
 def runs_table(campaign: Campaign) -> Table:
     names = short_names(campaign.results, campaign.labels)
     return make_table(
-        _priced(campaign),
+        campaign.results,
         (
-            text("run id", lambda pair: names[pair[0].spec.identity.run_id]),
-            integer(plural(rank_noun(campaign.results)), lambda pair: pair[0].spec.placement.world_size),
-            run_figures.GPU_HOURS.column(lambda pair: pair[1].gpu_hours),
-            run_figures.RUN_USD.column(lambda pair: pair[1].run_usd),
-            run_figures.USD_PER_1000_SAMPLES.column(lambda pair: pair[1].usd_per_1000_samples),
-            run_figures.USD_PER_1M_TOKENS.column(lambda pair: pair[1].usd_per_1m_tokens),
-            text("remark", lambda p: "; ".join(filter(None, ["drill" if p[0].spec.drill else "", p[1].reason or ""]))),
+            text("run id", lambda run: names[run.spec.identity.run_id]),
+            integer(plural(rank_noun(campaign.results)), lambda run: run.spec.placement.world_size),
+            *(each.column(each.value) for each in run_figures.COST_FIGURES[1:]),
+            text("remark", lambda run: "; ".join(filter(None, ["drill" if run.spec.drill else "", why_no_cost(run)]))),
         ),
-        run_id=lambda pair: pair[0].spec.identity.run_id,
+        run_id=lambda run: run.spec.identity.run_id,
         title="Each run",
     )
 
 
 def missing_prices(campaign: Campaign) -> tuple[str, ...]:
     """The reasons why figures are missing, each once, with the setting that helps."""
-    reasons = grouped((cost.reason, cost.run_id) for cost in campaign.costs if cost.reason)
-    lines = [f"{count(len(runs), 'run')}: {why}" for why, runs in reasons.items()]
-    unpriced = any(cost.usd_per_gpu_hour is None and cost.reason != NOT_PRICED for cost in campaign.costs)
+    reasons = Counter(filter(None, map(why_no_cost, campaign.results)))
+    lines = [f"{count(number, 'run')}: {why}" for why, number in reasons.items()]
+    unpriced = any(
+        run.cost.usd_per_gpu_hour is None and run.spec.work.device is Device.CUDA for run in campaign.results
+    )
     return (*lines, *([MISSING] if unpriced else []))
 
 
 def _is_cpu_trial(campaign: Campaign) -> bool:
-    return bool(campaign.costs) and all(cost.reason == NOT_PRICED for cost in campaign.costs)
-
-
-def _priced(campaign: Campaign) -> Sequence[Priced]:
-    return list(zip(campaign.results, campaign.costs, strict=True))
-
-
-def _of_one_node(result: RunResult, amount: float | None) -> float | None:
-    return None if amount is None else amount / result.spec.placement.nodes
+    runs = campaign.results
+    return bool(runs) and all(r.spec.work.device is Device.CPU and r.cost.usd_per_gpu_hour is None for r in runs)

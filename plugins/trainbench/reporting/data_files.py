@@ -14,7 +14,6 @@ from trainbench.comparison.entries import value_text
 from trainbench.comparison.scaling import Efficiency, efficiencies
 from trainbench.core.csv_cells import Cell, lines
 from trainbench.figure_catalogue.run_figures import run_values
-from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
 from trainbench.results.fault_isolation import FaultIsolation
 from trainbench.results.readings import gpu_name
@@ -44,10 +43,8 @@ def metric_rows(campaign: Campaign, parts: FaultIsolation | None = None) -> Iter
         return {"label": of} if campaign.labels else {}
 
     scaling = efficiencies(campaign.results, with_bases=True)
-    for result, cost, efficiency in zip(campaign.results, campaign.costs, scaling, strict=True):
-        row = parts.attempt(
-            "computing its figures", result.spec.identity.run_id, partial(_row, result, cost, efficiency)
-        )
+    for result, efficiency in zip(campaign.results, scaling, strict=True):
+        row = parts.attempt("computing its figures", result.spec.identity.run_id, partial(_row, result, efficiency))
         if row is not None:
             yield row | label(campaign.labels.get(result.spec.identity.group_id))
     for skipped in campaign.skipped:
@@ -65,7 +62,7 @@ def metric_rows(campaign: Campaign, parts: FaultIsolation | None = None) -> Iter
             }
 
 
-def _row(result: RunResult, cost: RunCost, efficiency: Efficiency | None) -> dict[str, Cell]:
+def _row(result: RunResult, efficiency: Efficiency | None) -> dict[str, Cell]:
     """One row: the flat columns first, then identity, figures, prices, versions, work and choices of the run. Rows with
     one `work_fingerprint` did equal work.
     """
@@ -84,7 +81,7 @@ def _row(result: RunResult, cost: RunCost, efficiency: Efficiency | None) -> dic
         "peak_vram_gb": result.memory.peak_during_training if result.memory.kind == "cuda_allocated" else None,
     }
     figures: dict[str, Cell] = {
-        **{each.csv or each.name: value for each, value in run_values(result, cost, efficiency).items()},
+        **{each.csv or each.name: value for each, value in run_values(result, efficiency).items()},
         "scaling_base_world_size": efficiency.base_world_size if efficiency else None,
         "scaling_base_strategy": efficiency.base_strategy if efficiency else None,
         "scaling_base_elsewhere": efficiency.elsewhere if efficiency else None,
@@ -103,8 +100,8 @@ def _row(result: RunResult, cost: RunCost, efficiency: Efficiency | None) -> dic
         "num_gpus": len(context.gpus) if context else None,
         **figures,
         "memory_kind": result.memory.kind,
-        "price_source": cost.price_source,
-        "price_as_of": cost.price_as_of,
+        "price_source": result.cost.price_source,
+        "price_as_of": result.cost.price_as_of,
         "driver": context.driver if context else None,
         "cuda": context.cuda if context else None,
         "torch": context.libraries.get("torch") if context else None,

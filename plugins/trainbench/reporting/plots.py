@@ -284,12 +284,12 @@ def _draw_nodes(axes: Axes, nodes: Sequence[NodeVerdict], runs: Sequence[Sequenc
     well = [pair for pair in medians if pair[1] not in red]
     points(well, "|", "median", color=INK, markersize=15, markeredgewidth=2.5)
     place = axes.get_yaxis_transform()
+    above: dict[str, Any] = {"xytext": (0, 9), "textcoords": "offset points", "ha": "center"}
     for row, node in enumerate(nodes):
         value, expected = node.samples_per_second, expected_rate(node)
-        if value is None:
-            axes.text(0.5, row, f"{word(node)}: no figure", transform=place, va="center", color=BAD)
+        if value is None:  # a failed run may have one, which is drawn
+            axes.annotate(f"{word(node)}: no figure", (0.5, row), xycoords=place, color=BAD, **above)
         elif expected and row in red:
-            above: dict[str, Any] = {"xytext": (0, 9), "textcoords": "offset points", "ha": "center"}
             axes.annotate(percent(expected.deviation), (value, row), fontsize=9, color=BAD, **above)
 
 

@@ -41,12 +41,9 @@ MAX_CHOICES_SHOWN = 4
 MAX_WORKS = 4  # of a headline
 
 
-def points_of_work(campaign: Campaign, group: WorkGroup) -> tuple[ScalingPoint, ...]:
+def points_of_work(group: WorkGroup) -> tuple[ScalingPoint, ...]:
     """Points of all strategies at all sizes of one work, smallest size first."""
-    prices = {cost.run_id: cost.usd_per_gpu_hour for cost in campaign.costs}
-    return comparable_points(
-        [scaling_point(each, lambda run: prices.get(run.spec.identity.run_id)) for each in all_entries(group)]
-    )
+    return comparable_points(list(map(scaling_point, all_entries(group))))
 
 
 def _price(point: ScalingPoint) -> str:
@@ -67,7 +64,7 @@ def tables(campaign: Campaign) -> tuple[Table, ...]:
         return ()
     named, scaling = named_work_groups(campaign.results), entry_scaling(campaign.results)
     return tuple(
-        _table(name, points_of_work(campaign, group), scaling)
+        _table(name, points_of_work(group), scaling)
         for name, group in named
         if len(world_sizes(group)) > 1 and group.spec.work.device is Device.CUDA
     )
@@ -214,7 +211,7 @@ def recommendations(campaign: Campaign) -> tuple[Recommendation, ...]:
     named, scaling = named_work_groups(campaign.results), entry_scaling(campaign.results)
     choices = []
     for name, group in named:
-        peers = [point for point in points_of_work(campaign, group) if point.entry.tokens_per_s > 0]
+        peers = [point for point in points_of_work(group) if point.entry.tokens_per_s > 0]
         # Machines differ in speed: where fewer GPUs ran on other ones, only the largest size is compared.
         if any((of := scaling(point.entry)) and of.efficiency.elsewhere for point in peers):
             largest = max(point.gpus for point in peers)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
+from bench_image.contract.model_shapes import EncoderDecoderShape
+from bench_image.contract.options import DEEPSPEED, Precision, Strategy
 from bench_image.contract.result import RunError, RunResult
 from bench_image.contract.result_sections import Context
 from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Device
 from trainbench.core.formats import NA, listing, one_line
 from trainbench.core.grouping import grouped
 from trainbench.core.tables import (
@@ -104,7 +107,45 @@ def work(campaign: Campaign) -> Table:
     specs = {result.spec.identity.group_id: result.spec for result in campaign.results}
     values = grouped(pair for spec in specs.values() for pair in settings(spec))
     rows = [(name, "; ".join(dict.fromkeys(of))) for name, of in values.items()]
+    if len(scripts := {tuple(in_your_script(result)) for result in campaign.results}) == 1:
+        rows += scripts.pop()
     return make_table(rows, text_columns("setting", "value"), title="Settings of the work")
+
+
+def in_your_script(result: RunResult) -> Iterator[tuple[str, str]]:
+    """The run's settings as arguments of TRL, PEFT and bitsandbytes, to be pasted; none of work that they cannot do."""
+    work, strategy = result.effective_spec.work, result.spec.placement.strategy
+    if work.own_job or isinstance(work.shape, EncoderDecoderShape):
+        return
+
+    def arguments(name: str, **values: object) -> tuple[str, str]:
+        return f"{name} of your script", ", ".join(f"{key}={value!r}" for key, value in values.items())
+
+    parts: dict[str, object] = (
+        {work.precision.value: True} if work.precision in (Precision.BF16, Precision.FP16) else {}
+    )
+    parts |= {"torch_compile": True} if work.is_compiled and work.device is Device.CUDA else {}
+    parts |= {"fsdp": True} if strategy is Strategy.FSDP else {}
+    parts |= {"deepspeed": f"{strategy}.json"} if strategy in DEEPSPEED else {}
+    yield arguments(
+        "SFTConfig",
+        per_device_train_batch_size=work.micro_batch_size,
+        gradient_accumulation_steps=work.gradient_accumulation_steps,
+        max_length=work.seq_length,
+        optim=work.optimizer.value,
+        gradient_checkpointing=work.gradient_checkpointing,
+        **parts,
+    )
+    if lora := work.lora:
+        targets = list(lora.targets)
+        yield arguments(
+            "LoraConfig", r=lora.rank, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=targets
+        )
+    if work.quantisation:
+        double = work.quantisation.double
+        yield arguments(
+            "BitsAndBytesConfig", load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=double
+        )
 
 
 def settings(spec: RunSpec) -> Iterator[tuple[str, str]]:
@@ -173,8 +214,12 @@ def facts(context: Context | None) -> Mapping[str, str]:
     """Name -> value of what is known of the machine and of the software of a run."""
     if context is None:
         return {}
+    capabilities = {gpu.compute_capability: None for gpu in context.gpus if gpu.compute_capability}
+    clocks = {f"{gpu.sm_clock_max_mhz:.0f} MHz": None for gpu in context.gpus if gpu.sm_clock_max_mhz}
     known = {
         "GPU": listing({gpu.name: None for gpu in context.gpus}) if context.gpus else None,
+        "compute capability": listing(capabilities) if capabilities else None,
+        "highest SM clock": listing(clocks) if clocks else None,
         "CPU": f"{context.cpu}, {context.num_cpus} cores",
         "operating system": context.os,
         "CUDA": context.cuda,

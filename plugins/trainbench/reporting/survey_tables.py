@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from bench_image.contract.work import AUTO
 from trainbench.comparison import hardware_survey as survey
-from trainbench.comparison.entries import CPU, Entry
+from trainbench.comparison.entries import CPU
 from trainbench.comparison.hardware_survey import SurveyCell
 from trainbench.comparison.scaling import entry_scaling, scaling_texts
 from trainbench.core.formats import NA, count, figure, listing, one_line, percent, plural, usd
@@ -43,7 +43,7 @@ class _Row(NamedTuple):
         if not self.cell.results:
             return one_line(self.cell.why_not)
         failed = f", {self.cell.num_failed} more failed" if self.cell.num_failed else ""
-        return f"{count(len(self.cell.results), 'run')} on {count(self.cell.num_nodes, 'node')}{failed}"
+        return f"{count(len(self.cell.results), 'run')} on {count(len(self.cell.nodes), 'node')}{failed}"
 
 
 def speed(campaign: Campaign) -> tuple[Table, ...]:
@@ -65,15 +65,11 @@ def speed(campaign: Campaign) -> tuple[Table, ...]:
         rows = []
         texts: dict[object, str] = {}
         for of_kind in grouped(((cell.recipe, cell.gpu), cell) for cell in done).values():
-            entries = [
-                Entry(strategy=cell.results[0].spec.placement.strategy, world_size=cell.num_gpus, results=cell.results)
-                for cell in of_kind
-            ]
-            texts |= zip((cell.key for cell in of_kind), scaling_texts(entries, scaling), strict=True)
+            texts |= zip((cell.key for cell in of_kind), scaling_texts(of_kind, scaling), strict=True)
         for of_recipe in grouped((cell.recipe, cell) for cell in of_model).values():
-            for _, of_size in sorted(grouped((cell.num_gpus, cell) for cell in of_recipe).items()):
+            for _, of_size in sorted(grouped((cell.world_size, cell) for cell in of_recipe).items()):
                 base = survey.baseline(of_size, wanted.baseline_gpu) if has_several else None
-                for cell in sorted(of_size, key=lambda cell: -(cell.tokens_per_s or 0.0)):
+                for cell in sorted(of_size, key=lambda cell: -cell.tokens_per_s):
                     rows.append(_Row(cell, base, texts.get(cell.key, NA)))
         notes = (*_notes(of_model, wanted, has_several), *survey.price_notes(done), *priced, *_unequal(done))
         title = model
@@ -95,11 +91,11 @@ def _speed(
     """`has_several`: kinds of GPU. A cell without a result has no figure."""
     own, noun, has_gangs = attrgetter("cell"), _rank_noun(of_model), survey.has_gangs(of_model)
     gangs: tuple[Column[_Row], ...] = (
-        integer(plural(noun), lambda row: row.cell.num_gpus),
+        integer(plural(noun), lambda row: row.cell.world_size),
         text("strategy", lambda row: row.cell.strategy.value if row.cell.strategy else NA),
     )
     shares: tuple[Column[_Row], ...] = (
-        table_figures.PER_GPU.column(lambda row: row.cell.tokens_per_s_per_gpu, f"per {noun}"),
+        table_figures.PER_GPU.column(lambda row: row.cell.tokens_per_s / row.cell.world_size or None, f"per {noun}"),
         run_figures.SCALING_EFFICIENCY_PCT.column(lambda row: row.scaling),
     )
     relative: Column[_Row] = table_figures.RELATIVE_SPEED.column(lambda row: row.relative_speed)
@@ -115,7 +111,7 @@ def _speed(
             *(shares if has_gangs else ()),
             *((relative,) if has_several else ()),
             run_figures.MFU_PCT.own(row=own),
-            run_figures.PEAK_MEMORY_GB.column(lambda row: row.cell.memory_gb),
+            run_figures.PEAK_MEMORY_GB.column(lambda row: row.cell.gpu_memory_gb),
             table_figures.EPOCH.column(
                 lambda row: wanted.epoch_samples / row.cell.samples_per_s if row.cell.samples_per_s else None
             ),
@@ -183,7 +179,9 @@ def memory(campaign: Campaign) -> tuple[Table, ...]:
     if campaign.campaign_kind is not CampaignKind.HARDWARE:
         return ()
     cells = survey.survey_cells(campaign)
-    rows = [(cell, survey.saved_memory(cell, cells)) for cell in survey.measured(cells) if cell.memory_gb is not None]
+    rows = [
+        (cell, survey.saved_memory(cell, cells)) for cell in survey.measured(cells) if cell.gpu_memory_gb is not None
+    ]
     full_gb = table_figures.FULL_GB
     made = make_table(
         rows,
@@ -192,7 +190,7 @@ def memory(campaign: Campaign) -> tuple[Table, ...]:
             text("recipe", lambda pair: pair[0].recipe),
             text("hardware", lambda pair: pair[0].hardware),
             text("micro-batch", lambda pair: _micro_batches(pair[0]), is_number=True),
-            run_figures.PEAK_MEMORY_GB.column(lambda pair: pair[0].memory_gb, "measured GB"),
+            run_figures.PEAK_MEMORY_GB.column(lambda pair: pair[0].gpu_memory_gb, "measured GB"),
             table_figures.FORMULA_GB.column(lambda pair: survey.predicted_gb(pair[0].results[0].effective_spec)),
             full_gb.column(lambda pair: pair[1].full_gb if pair[1] else ""),
             full_gb.column(lambda pair: percent(pair[1].pct) if pair[1] else "", "saved"),
@@ -230,7 +228,7 @@ def headline(campaign: Campaign) -> tuple[str, ...]:
 
 
 def _best(work: str, of_work: Sequence[SurveyCell]) -> str:
-    fastest = max(of_work, key=lambda cell: cell.tokens_per_s or 0.0)
+    fastest = max(of_work, key=lambda cell: cell.tokens_per_s)
     cheapest = min(of_work, key=lambda cell: cell.usd_per_1m_samples or float("inf"))
     rate = f"{figure(fastest.tokens_per_s)} tokens/s on {fastest.hardware}"
     price = cheapest.usd_per_1m_samples

@@ -14,6 +14,7 @@ from trainbench.core.states import AGAINST, MAX_NAMED, METRIC_NAMES, NodeState, 
 from trainbench.core.tables import Column, Table, Tone, make_table, median_run, text
 from trainbench.core.verdicts import (
     DRILL_UNDETECTED,
+    IMPOSSIBLE_WORK,
     NO_FIGURE,
     Comparison,
     Finding,
@@ -55,8 +56,8 @@ def verdict(campaign: Campaign, *, is_brief: bool = False) -> str:
     """The verdict in short sentences: no figures at all, each drill's outcome, then the other nodes, or the answer of a
     campaign that compares runs. `is_brief`: of several nodes without the reasons, which follow it.
     """
-    is_silent = campaign.judges_nodes and any(finding.category == NO_FIGURE for finding in campaign.findings)
-    parts = ["No run gave a figure."] if is_silent else []
+    alarms = [finding for finding in campaign.findings if finding.category in (NO_FIGURE, IMPOSSIBLE_WORK)]
+    parts = [sentence(alarm.summary.capitalize()) for alarm in alarms] if campaign.judges_nodes else []
     drilled, others = _drilled(campaign), _others(campaign)
     is_lone = _is_lone(campaign)
     if not campaign.judges_nodes or is_lone:
@@ -262,12 +263,16 @@ def node_rows(campaign: Campaign) -> tuple[NodeRow, ...]:
 
 
 def next_steps(campaign: Campaign, *, of_drills: bool = True) -> tuple[str, ...]:
-    """A sentence for each step that nodes which are not well need: "Next for node-3: ..."."""
+    """A sentence for each step that nodes which are not well need: "Next for node-3: ..."; impossible work is first."""
     if not campaign.judges_nodes or _is_lone(campaign):
         return ()
     without = {State.WELL} if of_drills else {State.WELL, State.DRILL}
     steps = grouped((row.next_step, row.node) for row in node_rows(campaign) if row.state not in without)
-    return tuple(f"Next for {listing(nodes, MAX_NAMED)}: {sentence(one_line(step))}" for step, nodes in steps.items())
+    of_work = dict.fromkeys(each.resolution for each in campaign.findings if each.category == IMPOSSIBLE_WORK)
+    return (
+        *(f"Next: {sentence(step)}" for step in of_work),
+        *(f"Next for {listing(nodes, MAX_NAMED)}: {sentence(one_line(step))}" for step, nodes in steps.items()),
+    )
 
 
 def findings_by_node(campaign: Campaign) -> Mapping[str, Sequence[Finding]]:

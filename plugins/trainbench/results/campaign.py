@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, WrapValidator, model_validator
+from pydantic import AwareDatetime, WrapValidator, computed_field, model_validator
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import RunResult, Status
@@ -17,7 +17,6 @@ from trainbench.core.states import TRAITS, NodeState, plain_finding, state_of
 from trainbench.core.verdicts import (
     ALARMS,
     Against,
-    Confirmation,
     Finding,
     GroupVerdict,
     Level,
@@ -30,7 +29,8 @@ from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.nodes import GpuNode
 from trainbench.planning.plan import Skipped
 from trainbench.pods.pod_end import NOT_FREE
-from trainbench.prices.run_cost import RunCost
+from trainbench.prices import run_cost
+from trainbench.results.readings import impossible_works
 
 WHY = {
     "ok": Why.WELL,
@@ -43,19 +43,12 @@ WHY = {
     "missing": Why.MISSING,
     "busy": Why.BUSY,
 }
-CONFIRMATION = {"not_confirmed": Confirmation.CLEARED}
-CONFIRMATION |= dict.fromkeys(("inconclusive", "pending", "not_planned"), Confirmation.NO_ANSWER)
 OF_METRIC = {Metric.TEMPERATURE_C: Why.HOT, Metric.MEMORY_GB: Why.HEAVY}
-GONE = ("changes",)  # fields of a finding
 
 
 def as_of_today(campaign: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a stored campaign, those of 0.1.0 as this version has them."""
-    fields = dict(campaign)
-    fields["costs"] = [
-        {name: value for name, value in cost.items() if name != "price_spread"} if isinstance(cost, Mapping) else cost
-        for cost in fields.get("costs", ())
-    ]
+    fields = {name: value for name, value in campaign.items() if name != "costs"}  # which follow from the results
     if "history" not in fields:
         return fields
     fields.pop("history")
@@ -91,7 +84,6 @@ def _verdict(node: Mapping[str, Any]) -> dict[str, Any]:
         "comparisons": [_comparison(metric) for metric in metrics if metric["deviation"] is not None],
         **{metric["metric"]: metric["value"] for metric in metrics},
         "decided_by": next(((metric, Against.PEERS) for metric in Metric if metric in off), None),
-        "confirmation": CONFIRMATION.get(node["confirmation"], node["confirmation"]),
         "is_drill": is_drill,
     }
 
@@ -112,9 +104,8 @@ def _comparison(metric: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def finding_of_today(finding: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in finding.items() if name not in GONE}
     evidence = [_comparison(metric) for metric in finding.get("evidence", ()) if metric["deviation"] is not None]
-    return {**kept, "evidence": evidence}
+    return {**finding, "evidence": evidence}
 
 
 # `suite` is the id of the DAG that made a campaign. These name campaigns without a DAG.
@@ -146,7 +137,6 @@ class Campaign(Frozen):
     results: tuple[CheckedResult, ...]
     groups: tuple[GroupVerdict, ...]
     findings: tuple[Finding, ...]
-    costs: tuple[RunCost, ...]  # one for each result, in the same order
     campaign_kind: CampaignKind = CampaignKind.NODES
     labels: Mapping[str, str] = {}  # group id -> its work's name in the form
     dag_run_id: str | None = None  # None: not made by a DAG run
@@ -159,6 +149,16 @@ class Campaign(Frozen):
     @classmethod
     def _of_older_versions(cls, fields: Any) -> Any:
         return as_of_today(fields) if isinstance(fields, dict) else fields
+
+    @computed_field
+    def costs(self) -> tuple[Mapping[str, object], ...]:
+        """Of each result, for programs."""
+        return tuple(map(run_cost.cost_of, self.results))
+
+    @property
+    def brief(self) -> dict[str, Any]:
+        """Without the results themselves: thousands of step times would bury the verdict."""
+        return {name: value for name, value in self if name != "results"} | {"costs": self.costs}
 
     @property
     def judges_nodes(self) -> bool:
@@ -205,12 +205,12 @@ class Campaign(Frozen):
 
     @property
     def unjudged_failures(self) -> tuple[RunResult, ...]:
-        """Failed runs that judge no node, without runs that did not fit into memory, which are rows of the table, and
-        runs without a free node.
+        """Failed runs that judge no node, without runs that did not fit into memory, which are rows of the table, those
+        without a free node, and those of an impossible work, which an alarm tells of.
         """
         if self.campaign_kind is CampaignKind.INTERCONNECT:
             return ()  # a gang that failed is evidence: the search says whose fault it is
-        judged = {group.group_id for group in self.groups}
+        judged = {group.group_id for group in self.groups} | impossible_works(self.results).keys()
         return tuple(
             result
             for result in self.results

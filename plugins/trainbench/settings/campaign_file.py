@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +23,7 @@ from bench_image.contract.own_job import OwnJob
 from bench_image.contract.spec import NodeName
 from bench_image.contract.work import Device
 from trainbench.core.formats import listing, one_line
-from trainbench.core.strict_yaml import Place, YamlError, read_yaml
+from trainbench.core.strict_yaml import Document, Place, YamlError, read_yaml
 from trainbench.core.user_error import UserError
 from trainbench.params.campaign_kind import SUITES, CampaignKind, Suite
 from trainbench.params.campaign_params import FIELDS, applies_to, refuse_other_names
@@ -33,6 +33,7 @@ from trainbench.settings.channels import Channels, channel_fault
 from trainbench.settings.environment import Settings, campaign_files, checked_cron
 
 MAX_BYTES = 64_000
+MAX_FAULTS, MAX_FAULT = 10, 190  # that are named, and characters of each where there are several
 # Field of `job` -> parameter; and the parameters that have a place of their own -> that place.
 JOB = {field.path[-1]: name for name, field in FIELDS.items() if "own_job" in field.path}
 PLACES: Mapping[str, Place] = {
@@ -124,17 +125,24 @@ def read_campaign_file(path: Path) -> CampaignFile:
     given = {name: value for name, value in document.value.items() if value is not None}
     try:
         file = CampaignFile.model_validate(given, context=path)
+        faults = list(_faults(file))
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        place: Place = ()
-        for part in problem["loc"]:  # some parts of it are no place, such as the kind of a channel
-            place = (*place, part) if (*place, part) in document.lines else place
-        raise _at(path, document.line(place), _sentence(problem)) from None
-    try:
-        _check(file)
-    except _WrongError as wrong:
-        raise _at(path, document.line(wrong.place), str(wrong)) from None
+        problems = error.errors(include_url=False)
+        faults = [(_sentence(problem), _place(problem, document)) for problem in problems]
+    if faults:
+        (line, reason), *more = sorted((document.line(place), text) for text, place in faults)[:MAX_FAULTS]
+        if more:
+            told = (f"; line {place}: {one_line(text, most=MAX_FAULT)}" for place, text in more)
+            reason = one_line(reason, most=MAX_FAULT) + "".join(told)
+        raise _at(path, line, reason)
     return file
+
+
+def _place(problem: ErrorDetails, document: Document) -> Place:
+    place: Place = ()
+    for part in problem["loc"]:  # some parts of it are no place, such as the kind of a channel
+        place = (*place, part) if (*place, part) in document.lines else place
+    return place
 
 
 def _sentence(problem: ErrorDetails) -> str:
@@ -150,31 +158,34 @@ def _sentence(problem: ErrorDetails) -> str:
     return f"{name} is {problem['input']!r:.100}{close_choice(problem)}: {said}"
 
 
-class _WrongError(ValueError):
-    """`place`: what is wrong, in the document."""
-
-    def __init__(self, reason: str, *place: str | int) -> None:
-        super().__init__(reason)
-        self.place = place
-
-
-def _check(file: CampaignFile) -> None:
-    """Raises _WrongError for parameters that are wrong together, or not this suite's."""
-    for name in file.parameters:
-        if name in PLACES:
-            place = PLACES[name]
-            below = f"below {place[0]}, as {place[1]}" if len(place) > 1 else "at the top of the file"
-            raise _WrongError(f"{name} is not a parameter here: write it {below}", "parameters", name)
+def _faults(file: CampaignFile) -> Iterator[tuple[str, Place]]:
+    """Each parameter that is wrong or not this suite's, and what is wrong together, with its place."""
+    values = dict(file.values)
+    for name in file.parameters.keys() & PLACES.keys():
+        place = PLACES[name]
+        below = f"below {place[0]}, as {place[1]}" if len(place) > 1 else "at the top of the file"
+        yield f"{name} is not a parameter here: write it {below}", ("parameters", name)
+        del values[name]
     if file.job and not applies_to(JOB["command"], file.kind):
         able = listing([suite for suite, kind in SUITES.items() if applies_to(JOB["command"], kind)])
-        raise _WrongError(f"{file.suite} has no job of your own: only {able} have", "job")
-    if file.job and not file.job.command:
-        raise _WrongError("job has no command: give one, such as command: torchrun train.py", "job")
-    try:
-        refuse_other_names(file.values, file.kind)
-        PLANNERS[file.kind].params(file.values, locally=file.values.get("device") == Device.CPU)
-    except ParamsError as error:
-        raise _WrongError(str(error), *PLACES.get(error.name or "", ("parameters", error.name or ""))) from None
+        yield f"{file.suite} has no job of your own: only {able} have", ("job",)
+        values = {name: value for name, value in values.items() if name not in JOB.values()}
+    elif file.job and not file.job.command:
+        yield "job has no command: give one, such as command: torchrun train.py", ("job",)
+    planner = PLANNERS[file.kind]
+    for check in (
+        lambda: refuse_other_names(values, file.kind),
+        lambda: planner.params(
+            {name: value for name, value in values.items() if name in FIELDS},
+            locally=values.get("device") == Device.CPU,
+        ),
+    ):
+        try:
+            check()
+        except ParamsError as error:
+            for text, place in error.faults:
+                above = PLACES.get(str(place[0]), ("parameters", place[0])) if place else ("parameters",)
+                yield text, (*above, *place[1:])
 
 
 def settings_for(dag_id: str, settings: Settings) -> Settings:

@@ -20,14 +20,13 @@ import pytest
 import torch
 
 from bench_image.contract.options import Recipe
-from bench_image.contract.result import Status
 from bench_image.contract.work import DiskData
 from bench_image.data import page_cache, shards
 from bench_image.data.batches import TokenPool, batches
 from bench_image.data.shard_layout import DataError, Layout
 from bench_image.data.shard_reader import AHEAD, Place, ShardBatches
-from bench_image.data.shards import complete, prepare
-from tests.builders.image_processes import environment, finish, make_spec, start
+from bench_image.data.shards import prepare
+from tests.builders.image_processes import environment, make_spec
 
 
 def layout_in(folder: Path, *, samples: int = 10, shards: int | None = 3, **changes: int) -> Layout:
@@ -79,14 +78,7 @@ def test_more_shards_than_samples_are_refused() -> None:
 
 
 def test_other_parameters_are_another_folder(tmp_path: Path) -> None:
-    others: tuple[dict[str, int], ...] = (
-        {},
-        {"samples": 11},
-        {"shards": 2},
-        {"length": 9},
-        {"vocab_size": 99},
-        {"seed": 1},
-    )
+    others: list[dict[str, int]] = [{}, {"samples": 11}, {"shards": 2}, {"length": 9}, {"vocab_size": 99}, {"seed": 1}]
     folders = {layout_in(tmp_path, **changes).folder for changes in others}
 
     assert len(folders) == len(others)
@@ -209,13 +201,16 @@ def test_too_little_space_is_seen_before_anything_is_written(tmp_path: Path, mon
     assert not list(layout.folder.glob("*shard*"))
 
 
+def refuse(number: int) -> Callable[..., None]:
+    def refused(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return refused
+
+
 def test_a_disk_that_fills_up_leaves_no_half_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error is injected at fsync: no file system is really full, so what the kernel does then is not tested."""
-
-    def full(_descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("bench_image.data.shards.os.fsync", full)
+    monkeypatch.setattr("bench_image.data.shards.os.fsync", refuse(errno.ENOSPC))
     layout = layout_in(tmp_path)
     with pytest.raises(DataError, match="no space left"):
         written(layout)
@@ -234,11 +229,7 @@ def test_a_place_that_cannot_hold_a_folder_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
 def test_a_folder_without_permission_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """Injected: tests may run as root, whom no permission stops."""
-
-    def refuse(*_: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(shards.fcntl, "flock", refuse)
+    monkeypatch.setattr(shards.fcntl, "flock", refuse(number))
     with pytest.raises(DataError, match=r"cannot be written or read: .*another folder"):
         written(layout_in(tmp_path))
 
@@ -389,23 +380,23 @@ def test_reading_ahead_is_bounded(data: Layout, monkeypatch: pytest.MonkeyPatch)
     assert reads == list(range(most))
 
 
-def test_a_file_that_goes_away_is_an_error_in_the_training_loop(data: Layout) -> None:
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: path.unlink(), r"shard_0002\.bin cannot be read"),
+        (lambda path: os.truncate(path, 10), r"shard_0002\.bin ends at byte 10"),
+    ],
+)
+def test_a_file_that_goes_away_or_becomes_shorter_is_an_error_in_the_training_loop(
+    data: Layout, damage: Callable[[Path], None], message: str
+) -> None:
     reader = batches_of(data, micro_batch_size=4)
-    data.path(2).unlink()
+    damage(data.path(2))
 
     assert reader.batch(0, 0).shape == (4, 8)
     for _ in range(2):  # and it stays one; samples 4 to 7 are the second shard and the first of the third
-        with pytest.raises(DataError, match=r"shard_0002\.bin cannot be read"):
+        with pytest.raises(DataError, match=message):
             reader.batch(1, 0)
-    reader.close()
-
-
-def test_a_file_that_became_shorter_is_an_error(data: Layout) -> None:
-    reader = batches_of(data, micro_batch_size=4)
-    os.truncate(data.path(0), 10)
-
-    with pytest.raises(DataError, match=r"shard_0000\.bin ends at byte 10"):
-        reader.batch(0, 0)
     reader.close()
 
 
@@ -458,9 +449,6 @@ def test_a_shard_left_behind_leaves_the_page_cache(tmp_path: Path) -> None:
     assert page_cache.resident_pct([layout.path(0)]) == 0
 
 
-# --- a whole run ------------------------------------------------------------------------------------------------------
-
-
 def test_memory_and_disk_give_batches_of_the_same_size(tmp_path: Path) -> None:
     """An encoder-decoder model reads a source and a target of seq_length each."""
     spec = make_spec(recipe=Recipe.FULL, model="encoder-decoder", seq_length=8)
@@ -470,31 +458,3 @@ def test_memory_and_disk_give_batches_of_the_same_size(tmp_path: Path) -> None:
     assert pool.batch(0, 0).shape == reader.batch(0, 0).shape == (2, 16)
     pool.close()
     reader.close()
-
-
-def test_two_ranks_train_from_disk(tmp_path: Path) -> None:
-    spec = make_spec(
-        recipe=Recipe.FULL, strategy="ddp", data=DiskData(folder=str(tmp_path / "data"), num_samples=50, num_shards=3)
-    )
-    result = finish(start(spec, tmp_path / "out"), tmp_path / "out")
-
-    assert (result.status, result.error, result.spec) == (Status.OK, None, spec)
-    assert [rank.status for rank in result.ranks] == [Status.OK] * 2
-    assert len(result.performance.windows) == spec.measurement.repeats
-    assert result.performance.loader_wait_pct is not None
-    (layout,) = (tmp_path / "data").iterdir()
-    assert len(list(layout.glob("shard_*.bin"))) == 3
-
-
-def test_a_corrupt_shard_ends_the_run_with_its_name(tmp_path: Path) -> None:
-    spec = make_spec(recipe=Recipe.FULL, data=DiskData(folder=str(tmp_path / "data"), num_samples=50, num_shards=3))
-    layout = layout_in(tmp_path / "data", samples=50, length=32, vocab_size=1024)
-    written(layout)
-    assert complete(layout)
-    flip_a_bit(layout.path(1))
-    result = finish(start(spec, tmp_path / "out"), tmp_path / "out")
-
-    assert result.status is Status.ERROR
-    assert result.error is not None
-    assert result.error.kind == "DataError"
-    assert "shard_0001.bin is corrupt" in result.error.message

@@ -41,7 +41,7 @@ def trained(model: Any, tokens: int = 32) -> tuple[float, dict[str, torch.Tensor
 
 
 def tuned(recipe: Recipe, **changes: Any) -> RunSpec:
-    return make_spec(recipe=recipe, preset=Preset.TUNED, gradient_checkpointing=False, **changes)
+    return make_spec(**{"recipe": recipe, "preset": Preset.TUNED, "gradient_checkpointing": False} | changes)
 
 
 def largest_difference(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> float:
@@ -53,30 +53,44 @@ def num_layers(fused: tuple[FusedLayers, ...]) -> int:
     return sum(len(siblings.layers) for siblings in fused)
 
 
-@pytest.mark.parametrize("targets", list(TARGETS.values()), ids=list(TARGETS))
-@pytest.mark.parametrize("recipe", [Recipe.LORA, Recipe.QLORA])
-def test_losses_and_gradients_are_pefts(recipe: Recipe, targets: tuple[str, ...]) -> None:
-    spec = tuned(recipe, precision=Precision.FP32, lora=Lora(targets=targets))
+def compared(spec: RunSpec) -> tuple[int, tuple[float, float], float]:
+    """How many layers are fused; the losses with and without; and the largest difference of gradients."""
     loss, gradients = trained(make_model(spec))
     fused = make_model(spec)
-
-    assert num_layers(fuse(fused)) == 2 * (len(targets) if recipe is Recipe.LORA else 7)
+    count = num_layers(fuse(fused))
     fused_loss, fused_gradients = trained(fused)
+    return count, (fused_loss, loss), largest_difference(fused_gradients, gradients)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "changes"),
+    [
+        *(
+            (recipe, {"lora": Lora(targets=each)})
+            for recipe in (Recipe.LORA, Recipe.QLORA)
+            for each in TARGETS.values()
+        ),
+        (Recipe.QLORA, {"quantisation": Quantisation(double=False)}),
+        (Recipe.QLORA, {"gradient_checkpointing": True}),  # the layers run twice
+    ],
+)
+def test_losses_and_gradients_are_pefts(recipe: Recipe, changes: dict[str, Any]) -> None:
+    spec = tuned(recipe, **{"precision": Precision.FP32} | changes)
+    count, (fused_loss, loss), difference = compared(spec)
+
+    assert spec.work.lora
+    assert count == 2 * (len(spec.work.lora.targets) if recipe is Recipe.LORA else 7)
     assert fused_loss == pytest.approx(loss, rel=1e-6)
-    assert largest_difference(fused_gradients, gradients) < 1e-5
+    assert difference < 1e-5
 
 
 @pytest.mark.parametrize("recipe", [Recipe.LORA, Recipe.QLORA])
 def test_bf16_differs_by_rounding_only(recipe: Recipe) -> None:
     """Both are rounded at other places; fp32 weights of the same draw say which error is usual."""
-    spec = tuned(recipe, lora=Lora(targets=SEVEN))
-    loss, gradients = trained(make_model(spec))
-    fused = make_model(spec)
-    fuse(fused)
+    _, (fused_loss, loss), difference = compared(tuned(recipe, lora=Lora(targets=SEVEN)))
 
-    fused_loss, fused_gradients = trained(fused)
     assert fused_loss == pytest.approx(loss, abs=2e-3)
-    assert largest_difference(fused_gradients, gradients) < 0.03
+    assert difference < 0.03
 
 
 def test_no_layer_keeps_the_product_within_its_mlp() -> None:
@@ -97,17 +111,6 @@ def test_no_layer_keeps_the_product_within_its_mlp() -> None:
     wide = [tensor for tensor in kept if tensor.shape == (2, 32, model.config.intermediate_size)]
     assert len(wide) == 2 * len(layers)
     assert counters["stats"]["unique_graphs"] <= 2  # the first layer's input needs no gradient
-
-
-def test_without_double_quantisation() -> None:
-    spec = tuned(Recipe.QLORA, precision=Precision.FP32, quantisation=Quantisation(double=False))
-    loss, gradients = trained(make_model(spec))
-    fused = make_model(spec)
-    fuse(fused)
-
-    fused_loss, fused_gradients = trained(fused)
-    assert fused_loss == pytest.approx(loss, rel=1e-6)
-    assert largest_difference(fused_gradients, gradients) < 1e-5
 
 
 @pytest.mark.parametrize("targets", list(TARGETS.values()), ids=list(TARGETS))
@@ -138,48 +141,30 @@ def test_weights_that_stay_unpacked_are_unpacked_once(
     assert all(torch.equal(kept_gradients[name], gradient) for name, gradient in gradients.items())
 
 
-def test_with_checkpointing_the_layers_run_twice() -> None:
-    spec = make_spec(recipe=Recipe.QLORA, preset=Preset.TUNED, precision=Precision.FP32, gradient_checkpointing=True)
-    _, gradients = trained(make_model(spec))
-    fused = make_model(spec)
-    fuse(fused)
-
-    assert largest_difference(trained(fused)[1], gradients) < 1e-5
-
-
-def test_parameters_and_their_names_stay() -> None:
+def test_parameters_and_their_names_stay_and_siblings_share_one_block_of_memory() -> None:
     spec = tuned(Recipe.LORA, lora=Lora(targets=SEVEN))
     plain, fused = make_model(spec).state_dict(), make_model(spec)
     fuse(fused)
+    attention = fused.base_model.model.model.layers[0].self_attn
+    weights = [getattr(attention, name).base_layer.weight for name in ("q_proj", "k_proj", "v_proj")]
 
     assert list(fused.state_dict()) == list(plain)
     for name, value in fused.state_dict().items():
         assert torch.equal(value, plain[name])
-
-
-def test_siblings_share_one_block_of_memory() -> None:
-    model = make_model(tuned(Recipe.LORA, lora=Lora(targets=SEVEN)))
-    fuse(model)
-    attention = model.base_model.model.model.layers[0].self_attn
-    weights = [getattr(attention, name).base_layer.weight for name in ("q_proj", "k_proj", "v_proj")]
-
     assert len({weight.untyped_storage().data_ptr() for weight in weights}) == 1
 
 
-def test_dropout_stays_with_peft() -> None:
-    model = make_model(tuned(Recipe.LORA, lora=Lora(dropout=0.1)))
-
-    assert fuse(model) == ()
-
-
-def test_wider_adapters_stay_with_peft() -> None:
-    model = make_model(make_spec(recipe=Recipe.QLORA, preset=Preset.AS_USERS_RUN, lora=Lora(targets=SEVEN)))
-
-    assert fuse(model) == ()
-
-
-def test_full_training_has_nothing_to_fuse() -> None:
-    assert fuse(build(tuned(Recipe.FULL), CPU).model) == ()
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"recipe": Recipe.LORA, "lora": Lora(dropout=0.1)},
+        {"recipe": Recipe.QLORA, "preset": Preset.AS_USERS_RUN, "lora": Lora(targets=SEVEN)},  # wider adapters
+        {"recipe": Recipe.FULL},
+    ],
+)
+def test_what_is_not_fused_stays_with_peft(changes: dict[str, Any]) -> None:
+    spec = make_spec(**{"preset": Preset.TUNED, "gradient_checkpointing": False} | changes)
+    assert fuse(build(spec, CPU).model) == ()
 
 
 @pytest.mark.parametrize(

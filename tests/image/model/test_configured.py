@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 from bench_image.contract.decoder_config import KINDS, decoder_config
 from bench_image.contract.flops import flops_per_token, lora_targets, num_lora_parameters, num_parameters
 from bench_image.contract.frozen import ContractError
-from bench_image.contract.model_shapes import ConfiguredShape
+from bench_image.contract.model_shapes import MODELS, ConfiguredShape, ModelShape
 from bench_image.contract.options import Recipe
 from bench_image.contract.preset_switches import attends_eagerly, needs_mask
 from bench_image.contract.result_sections import ParameterCount
@@ -22,11 +22,11 @@ from bench_image.kernels.fused_lora import fuse
 from bench_image.model.architectures import configured, layers_of, skeleton
 from bench_image.model.build import build
 from bench_image.model.compile import leave_masks_out, with_fused_head
-from bench_image.model.init_weights import init_weights, random_weights, rebuild_buffers
 from bench_image.parallel.process_group import ProcessGroup
 from bench_image.training.execution import left_out
 from bench_image.training.train_step import TrainStep
 from tests.builders.image_processes import make_spec
+from tests.image.contract.test_flops_against_transformers import TINY_GPT2, TINY_MIXTRAL, built_model
 
 CPU = torch.device("cpu")
 TOKENS, VOCABULARY = 32, 256
@@ -124,12 +124,13 @@ def test_a_file_that_transformers_saved_is_the_same_work(kind: str) -> None:
     assert decoder_config(configured(shape_of(kind)).to_dict()) == shape_of(kind).config
 
 
-@pytest.mark.parametrize("kind", TINY)
-def test_flops_are_those_that_torch_counts(kind: str) -> None:
+@pytest.mark.parametrize(
+    "shape", [MODELS["tiny"], TINY_GPT2, TINY_MIXTRAL, *map(shape_of, TINY)], ids=lambda shape: shape.kind
+)
+def test_flops_are_those_that_torch_counts(shape: ModelShape) -> None:
     """With eager attention and experts, which torch can count; within the window, since it computes what is masked."""
-    shape = shape_of(kind)
-    model = _on_cpu(shape).train()
-    ids = torch.randint(VOCABULARY, (1, 16))
+    model = built_model(shape, "cpu").train()
+    ids = torch.randint(shape.vocab_size, (1, 16))
     with FlopCounterMode(display=False) as counter:
         model(input_ids=ids, labels=ids).loss.backward()
     flops = flops_per_token(shape, Recipe.FULL, 16, None, False)
@@ -140,7 +141,7 @@ def test_flops_are_those_that_torch_counts(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", TINY)
 def test_buffers_are_those_that_transformers_makes(kind: str) -> None:
-    ours = dict(_on_cpu(shape_of(kind)).named_buffers())
+    ours = dict(built_model(shape_of(kind), "cpu").named_buffers())
     theirs = dict(AutoModelForCausalLM.from_config(configured(shape_of(kind))).named_buffers())
 
     assert ours.keys() == theirs.keys()
@@ -182,14 +183,3 @@ def test_what_transformers_cannot_build_is_one_sentence(config: dict[str, Any], 
     shape = ConfiguredShape(family="config", config=FALCON | config)
     with pytest.raises(ContractError, match=message):
         skeleton(shape, torch.float32)
-
-
-def _on_cpu(shape: ConfiguredShape) -> Any:
-    model = skeleton(shape, torch.float32)
-    init_weights(model, CPU, random_weights(0))
-    rebuild_buffers(model, CPU)
-    model.tie_weights()
-    model.set_attn_implementation("eager")
-    if hasattr(model, "set_experts_implementation"):
-        model.set_experts_implementation("eager")
-    return model

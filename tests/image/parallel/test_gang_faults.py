@@ -15,6 +15,7 @@ from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.result import HANG, Phase, RunResult
 from bench_image.contract.spec import RunSpec
 from bench_image.process.rank_report import read_reports
+from tests.builders import error_of
 from tests.builders.image_processes import ENDLESS, descendants, make_spec
 from tests.builders.network_nodes import Network, network, result_of, unavailable
 from tests.builders.warm_processes import WarmProcess
@@ -89,10 +90,9 @@ def test_a_rank_that_is_stopped_is_named_and_ends_the_gang(wires: Network, tmp_p
     pods[VICTIM].kill()  # as the operator deletes the rest of a gang
     result = result_of(spec, pods, tmp_path)
 
-    assert result.error is not None
-    assert (result.error.kind, result.error.rank) == (HANG, 2)
-    assert result.error.message.startswith(f"{VICTIM}: rank 2 ({VICTIM}) did not answer: it was last seen in step ")
-    assert "waited at gloo:" in result.error.message
+    assert (error_of(result).kind, error_of(result).rank) == (HANG, 2)
+    assert error_of(result).message.startswith(f"{VICTIM}: rank 2 ({VICTIM}) did not answer: it was last seen in step ")
+    assert "waited at gloo:" in error_of(result).message
 
 
 def test_a_search_names_the_node_whose_link_is_slow(wires: Network, tmp_path: Path) -> None:

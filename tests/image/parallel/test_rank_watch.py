@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.result import HANG, Phase, Status
-from bench_image.parallel.rank_watch import Progress, find_hang
+from bench_image.parallel.rank_watch import Hang, Progress, find_hang
+from tests.builders import error_of
 from tests.builders.image_processes import ENDLESS, make_spec
 from tests.image.process.test_rank_failures import run_ranks
 
@@ -17,24 +16,22 @@ WAITS = Progress(beat=90, steps=14, collectives=120, stood_s=90.0, where="gloo:a
 BEHIND = WAITS._replace(collectives=119, stood_s=91.0, where="batches.py:20 read")
 
 
-def after(*ranks: Progress, silent: int | None = None) -> tuple[list[Progress], list[Progress]]:
-    """Two readings: each rank has told something once more since, but for the silent one."""
-    return list(ranks), [each._replace(beat=each.beat + (rank != silent)) for rank, each in enumerate(ranks)]
+def hang_of(*ranks: Progress, silent: int | None = None) -> Hang | None:
+    """Of two readings, between which each rank has told something once more, but for the silent one."""
+    now = [each._replace(beat=each.beat + (rank != silent)) for rank, each in enumerate(ranks)]
+    return find_hang(ranks, now, 90.0, NAMES)
 
 
 def test_who_came_least_far_is_named_with_its_place_and_that_of_a_waiting_rank() -> None:
-    hang = find_hang(*after(WAITS, BEHIND, WAITS), 90.0, NAMES)
-
-    assert hang
-    assert hang.rank == 1
-    assert hang.message == (
+    assert hang_of(WAITS, BEHIND, WAITS) == Hang(
+        1,
         "rank 1 (b) hung for 91 s in step 14 after 119 collectives, at batches.py:20 read; rank 0 (a) waited at "
-        "gloo:all_reduce < train_step.py:110 update: the log has its stack"
+        "gloo:all_reduce < train_step.py:110 update: the log has its stack",
     )
 
 
 def test_who_tells_nothing_more_is_named_before_one_that_came_less_far() -> None:
-    hang = find_hang(*after(WAITS, BEHIND, WAITS, silent=2), 90.0, NAMES)
+    hang = hang_of(WAITS, BEHIND, WAITS, silent=2)
 
     assert hang
     assert hang.rank == 2
@@ -43,15 +40,10 @@ def test_who_tells_nothing_more_is_named_before_one_that_came_less_far() -> None
     )
 
 
-@pytest.mark.parametrize(
-    "ranks",
-    [
-        (WAITS, WAITS, WAITS),  # the exchange itself
-        (WAITS, BEHIND._replace(stood_s=44.0), WAITS),  # it computes for long, and still comes further
-    ],
-)
-def test_nobody_is_named_where_none_is_at_fault(ranks: tuple[Progress, ...]) -> None:
-    assert find_hang(*after(*ranks), 90.0, NAMES) is None
+def test_nobody_is_named_where_none_is_at_fault() -> None:
+    """The exchange itself is slow; or one computes for long, and still comes further."""
+    assert hang_of(WAITS, WAITS, WAITS) is None
+    assert hang_of(WAITS, BEHIND._replace(stood_s=44.0), WAITS) is None
 
 
 HANGING = """
@@ -77,12 +69,11 @@ def test_a_rank_that_hangs_ends_the_gang_with_its_stack(tmp_path: Path) -> None:
     result = run_ranks(spec, tmp_path, HANGING)
 
     assert result.status is Status.ERROR
-    assert result.error is not None
-    assert (result.error.kind, result.error.rank, result.error.phase) == (HANG, 1, Phase.WARMUP)
-    assert "rank 1 (node-1) hung" in result.error.message
-    assert "in step 2" in result.error.message
-    assert "waits_for_data" in result.error.message
-    assert "rank 0 (node-1) waited at gloo:all_reduce" in result.error.message
+    assert (error_of(result).kind, error_of(result).rank, error_of(result).phase) == (HANG, 1, Phase.WARMUP)
+    assert "rank 1 (node-1) hung" in error_of(result).message
+    assert "in step 2" in error_of(result).message
+    assert "waits_for_data" in error_of(result).message
+    assert "rank 0 (node-1) waited at gloo:all_reduce" in error_of(result).message
 
 
 UNWATCHED = """

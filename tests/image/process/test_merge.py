@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract.frozen import fields_of
 from bench_image.contract.options import Recipe
-from bench_image.contract.result import Chosen, Phase, RunError, Status
+from bench_image.contract.result import Chosen, Phase, RunError, RunResult, Status
 from bench_image.contract.result_sections import (
     Communication,
     Context,
-    Gpu,
     GpuTelemetry,
     HostTelemetry,
     Memory,
@@ -24,6 +22,7 @@ from bench_image.contract.result_sections import (
 from bench_image.process.exit_codes import ProcessExits
 from bench_image.process.merge import merge, status_and_cause
 from bench_image.process.rank_report import RankReport, WindowRecord
+from tests.builders import make_result
 from tests.builders.image_processes import make_spec
 
 BEGIN = datetime(2026, 11, 21, tzinfo=UTC)
@@ -41,33 +40,22 @@ def make_memory(allocated: int) -> Memory:
     )  # fmt: skip
 
 
-def make_gpu(name: str) -> Gpu:
-    return Gpu(
-        index=0, name=name, uuid="GPU-1", vbios="1", memory_total_bytes=10**9, compute_capability="9.0",
-        pcie_generation_max=5, pcie_width_max=16, sm_clock_max_mhz=1980.0, power_limit_w=700.0,
-    )  # fmt: skip
-
-
 def make_context(gpu: str) -> Context:
-    return Context(
-        node="node-1", pod="pod", hostname="host", image="image", gpus=(make_gpu(gpu),), driver="580", cuda="13",
-        python="3.12", libraries={}, kernel="6", cpu="cpu", num_cpus=2,
-    )  # fmt: skip
+    context = make_result(gpu_name=gpu).context
+    assert context
+    return context
 
 
 def make_sample(energy_j: float | None) -> GpuTelemetry:
-    known = dict.fromkeys(set(fields_of(GpuTelemetry)) - {"throttle_share_pct", "xids", "uuid", "energy_j"}, 1)
-    return GpuTelemetry(**known, throttle_share_pct={}, xids={}, uuid="GPU-1", energy_j=energy_j)
+    (gpu,) = make_result().telemetry.gpus
+    return gpu.model_copy(update={"uuid": "GPU-1", "energy_j": energy_j})
 
 
 def make_report(rank: int = 0, **changes: Any) -> RankReport:
     """A rank of a GPU run that went well."""
     fields: dict[str, Any] = {
         "rank": rank, "status": Status.OK, "error": None, "phase": Phase.REPORT, "written_at": 100.0 + rank,
-        "startup": dict.fromkeys(
-            set(Startup.model_fields) - {"total_s"},
-            1.0,
-        ),
+        "startup": dict.fromkeys(set(Startup.model_fields) - {"total_s"}, 1.0),
         "chosen": CHOSEN, "communication": Communication(total_pct=30.0, exposed_pct=10.0, profiled_steps=3),
         "links": None, "windows": (WINDOW,), "own_step_time_median_s": 2.5, "own_mean_loss": 6.25, "gpu_uuid": "GPU-1",
         "own_steps_s": (2.25,), "step_waits_s": (0.25,),
@@ -88,10 +76,15 @@ def unfinished(rank: int) -> RankReport:
     return make_report(rank, status=None, phase=Phase.WARMUP)
 
 
+def merged(*reports: RankReport, **changes: Any) -> RunResult:
+    """Of one rank that went well, or of these; `changes` of a full fine-tuning."""
+    reports = reports or (make_report(),)
+    return merge(make_spec(recipe=Recipe.FULL, **changes), reports, ProcessExits({0: 0}), BEGIN, END)
+
+
 def test_figures_by_hand() -> None:
     """4 steps of 2 samples of 32 tokens in 10 s: 0.8 samples/s, 25.6 tokens/s; 3600 J / 8 samples = 450 J."""
-    spec = make_spec(recipe=Recipe.FULL, max_measured_steps=4)
-    result = merge(spec, [make_report()], ProcessExits({0: 0}), BEGIN, END)
+    result = merged(max_measured_steps=4)
     figures = result.performance
 
     assert figures.samples_per_second == pytest.approx(0.8)
@@ -107,26 +100,20 @@ def test_figures_by_hand() -> None:
 
 
 def test_the_rate_of_a_cpu_counts_cpu_time_and_that_of_a_gpu_wall_time() -> None:
-    """Steps of 2, 2, 3 and 3 s of CPU time in 40 s, because other processes took turns: 8 samples in 10 s of CPU time
-    are 0.8 samples/s. On a GPU they would be 8 samples in 40 s: 0.2 samples/s.
+    """Steps of 2, 2, 3 and 3 s of CPU time in 15 s, because other processes took turns: 8 samples in 10 s of CPU time
+    are 0.8 samples/s. On a GPU they would be 8 samples in 15 s. It waited 0.5 s of them for data.
     """
-    shared = WINDOW.model_copy(update={"wall_s": 40.0})
-
-    def figures(device: str) -> tuple[str, float | None, float, float | None]:
-        spec = make_spec(recipe=Recipe.FULL, max_measured_steps=4, device=device)
-        end = END + timedelta(minutes=1)
-        actual = merge(spec, [make_report(windows=(shared, shared))], ProcessExits({0: 0}), BEGIN, end).performance
+    report = make_report(windows=[WINDOW.model_copy(update={"wall_s": 15.0})] * 2)
+    for device, clock, rate in (("cpu", "process_cpu", 0.8), ("cuda", "wall", 8 / 15)):
+        actual = merged(report, device=device, max_measured_steps=4).performance
+        assert (actual.clock, actual.measured_wall_s) == (clock, 30)
         rates = (actual.samples_per_second, actual.windows[1].samples_per_second)
-        assert actual.measured_wall_s == 80
-        return (actual.clock, *rates, actual.loader_wait_pct)
-
-    assert figures("cpu") == ("process_cpu", pytest.approx(0.8), pytest.approx(0.8), pytest.approx(1.25))
-    assert figures("cuda") == ("wall", pytest.approx(0.2), pytest.approx(0.2), pytest.approx(1.25))
+        assert (*rates, actual.loader_wait_pct) == pytest.approx((rate, rate, 10 / 3))
 
 
 def test_waiting_for_data_by_hand() -> None:
     """0.5 s of 10 s; 25.6 tokens/s of 8 bytes each are 204.8 bytes/s."""
-    figures = merge(make_spec(recipe=Recipe.FULL), [make_report()], ProcessExits({0: 0}), BEGIN, END).performance
+    figures = merged().performance
 
     assert figures.loader_wait_pct == pytest.approx(5)
     assert figures.input_mb_per_s == pytest.approx(204.8e-6)
@@ -134,9 +121,8 @@ def test_waiting_for_data_by_hand() -> None:
 
 def test_figures_count_what_the_program_chose() -> None:
     """Four samples per step in place of two, and no recomputation: twice the rate of test_figures_by_hand."""
-    spec = make_spec(recipe=Recipe.FULL, micro_batch_size="auto", gradient_checkpointing="auto")
     chosen = CHOSEN.model_copy(update={"micro_batch_size": 4, "gradient_checkpointing": False})
-    result = merge(spec, [make_report(chosen=chosen)], ProcessExits({0: 0}), BEGIN, END)
+    result = merged(make_report(chosen=chosen), micro_batch_size="auto", gradient_checkpointing="auto")
 
     assert result.performance.samples_per_second == pytest.approx(1.6)
     assert result.performance.hfu_pct == result.performance.mfu_pct
@@ -144,25 +130,20 @@ def test_figures_count_what_the_program_chose() -> None:
 
 
 def test_a_run_that_ended_before_it_chose_has_no_figures() -> None:
-    spec = make_spec(recipe=Recipe.FULL, micro_batch_size="auto")
-    result = merge(spec, [failed(0, Status.OOM, "OOM").model_copy(update={"chosen": None, "windows": ()})],
-                   ProcessExits({0: 1}), BEGIN, END)  # fmt: skip
+    ended = failed(0, Status.OOM, "OOM").model_copy(update={"chosen": None, "windows": ()})
+    result = merged(ended, micro_batch_size="auto")
 
     assert (result.status, result.chosen, result.performance.samples_per_second) == (Status.OOM, None, None)
 
 
 def test_tokens_of_an_encoder_decoder_are_source_and_target() -> None:
     """4 steps of 2 samples of 2 x 32 tokens in 10 s."""
-    spec = make_spec(recipe=Recipe.FULL, model="encoder-decoder")
-    figures = merge(spec, [make_report()], ProcessExits({0: 0}), BEGIN, END).performance
-
-    assert figures.tokens_per_second == pytest.approx(51.2)
+    assert merged(model="encoder-decoder").performance.tokens_per_second == pytest.approx(51.2)
 
 
 def test_utilisation_by_hand() -> None:
     """Tokens/s x FLOPs/token over 989 TFLOP/s; the measured matmul rate, 494.5, is half of that."""
-    spec = make_spec(recipe=Recipe.FULL)
-    figures = merge(spec, [make_report()], ProcessExits({0: 0}), BEGIN, END).performance
+    figures = merged().performance
 
     assert figures.flops_per_token is not None
     assert figures.mfu_pct is not None
@@ -171,68 +152,57 @@ def test_utilisation_by_hand() -> None:
     assert figures.hfu_pct is not None
     assert figures.hfu_pct > figures.mfu_pct  # checkpointing computes layers twice
 
-    some = make_report(chosen=CHOSEN.model_copy(update={"checkpointed_layers": 1}))
-    half = merge(spec, [some], ProcessExits({0: 0}), BEGIN, END).performance.hfu_pct
+    half = merged(make_report(chosen=CHOSEN.model_copy(update={"checkpointed_layers": 1}))).performance.hfu_pct
     assert half == pytest.approx((figures.mfu_pct + figures.hfu_pct) / 2)  # one of two layers
 
 
 def test_two_ranks_share_the_peak_and_count_the_larger_memory() -> None:
-    """Twice the samples in the same time, on twice the GPUs."""
-    spec = make_spec(recipe=Recipe.FULL, strategy="ddp")
-    alone = merge(make_spec(recipe=Recipe.FULL), [make_report()], ProcessExits({0: 0}), BEGIN, END)
-    pair = merge(spec, [make_report(0), make_report(1)], ProcessExits({0: 0}), BEGIN, END)
+    """Twice the samples in the same time, on twice the GPUs. Peaks of 3,000 and 1,000 bytes, and one byte more
+    reserved; retries and out-of-memory are counted together.
+    """
+    reports = make_report(0, memory=make_memory(3000)), make_report(1, memory=make_memory(1000))
+    pair = merged(*reports, strategy="ddp")
 
     assert pair.performance.samples_per_second == pytest.approx(1.6)
-    assert pair.performance.mfu_pct == pytest.approx(alone.performance.mfu_pct)
-    assert (pair.memory.peak_allocated_bytes, pair.memory.alloc_retries) == (1001, 2)
-    assert [(rank.rank, rank.peak_allocated_bytes) for rank in pair.ranks] == [(0, 1000), (1, 1001)]
-
-
-def test_each_peak_is_that_of_the_rank_with_the_largest() -> None:
-    """1,000 and 3,000 bytes, and one byte more reserved; retries and out-of-memory are counted together."""
-    spec = make_spec(recipe=Recipe.FULL, strategy="ddp")
-    reports = [make_report(0, memory=make_memory(3000)), make_report(1, memory=make_memory(1000))]
-    memory = merge(spec, reports, ProcessExits({0: 0}), BEGIN, END).memory
-
-    assert (memory.peak_allocated_bytes, memory.peak_reserved_bytes) == (3000, 3001)
-    assert memory.peak_during_training == 3000 / 1e9
-    assert (memory.alloc_retries, memory.num_ooms) == (2, 0)
+    assert pair.performance.mfu_pct == pytest.approx(merged().performance.mfu_pct)
+    assert [(rank.rank, rank.peak_allocated_bytes) for rank in pair.ranks] == [(0, 3000), (1, 1000)]
+    assert (pair.memory.peak_allocated_bytes, pair.memory.peak_reserved_bytes) == (3000, 3001)
+    assert pair.memory.peak_during_training == 3000 / 1e9
+    assert (pair.memory.alloc_retries, pair.memory.num_ooms) == (2, 0)
 
 
 def test_energy_is_of_all_gpus_of_the_pod_and_of_its_share_of_the_samples() -> None:
     """2 nodes x 2 GPUs x 2 samples x 4 steps = 32 samples, 16 of this pod; 3,600 + 1,200 J: 300 J each, 32 tokens."""
-    spec = make_spec(recipe=Recipe.FULL, strategy="ddp", nodes=2, gpus_per_node=2, peers=("node-2",))
     report = make_report(gpus=(make_sample(3600.0), make_sample(1200.0)))
-    telemetry = merge(spec, [report, make_report(1)], ProcessExits({0: 0}), BEGIN, END).telemetry
+    of_two_nodes = {"strategy": "ddp", "nodes": 2, "gpus_per_node": 2, "peers": ("node-2",)}
+    telemetry = merged(report, make_report(1), **of_two_nodes).telemetry
 
     assert telemetry.energy_per_sample_j == pytest.approx(300)
     assert telemetry.energy_per_token_j == pytest.approx(300 / 32)
 
 
 def test_without_the_energy_of_one_gpu_there_is_none() -> None:
-    spec = make_spec(recipe=Recipe.FULL, strategy="ddp")
     missing = {"telemetry.gpus.1.energy_j": "this GPU has no counter"}
     report = make_report(gpus=(make_sample(3600.0), make_sample(None)), missing=missing)
-    result = merge(spec, [report, make_report(1)], ProcessExits({0: 0}), BEGIN, END)
+    result = merged(report, make_report(1), strategy="ddp")
 
     assert result.telemetry.energy_per_sample_j is None
     assert result.missing["telemetry.energy_per_sample_j"] == "a GPU has no energy counter"
 
 
-def test_an_unknown_gpu_has_no_utilisation() -> None:
-    spec = make_spec(recipe=Recipe.FULL)
-    result = merge(spec, [make_report(context=make_context("Mystery 9000"))], ProcessExits({0: 0}), BEGIN, END)
-
-    assert result.performance.mfu_pct is None
-    assert result.missing["performance.mfu_pct"] == "the bf16 peak of 'Mystery 9000' is not in the GPU table"
-
-
-@pytest.mark.parametrize(("device", "why"), [("cpu", "the run uses no GPU"), ("cuda", "the GPU's name is unknown")])
-def test_without_a_known_gpu_there_is_no_utilisation_and_the_reason_is_stated(device: str, why: str) -> None:
-    context = make_context("NVIDIA H200").model_copy(update={"gpus": ()})
-    missing = {"probes.matmul_tflops": "not measured"}
-    report = make_report(context=context, missing=missing)
-    result = merge(make_spec(recipe=Recipe.FULL, device=device), [report], ProcessExits({0: 0}), BEGIN, END)
+@pytest.mark.parametrize(
+    ("device", "gpu", "why"),
+    [
+        ("cuda", "Mystery 9000", "the bf16 peak of 'Mystery 9000' is not in the GPU table"),
+        ("cuda", None, "the GPU's name is unknown"),
+        ("cpu", None, "the run uses no GPU"),
+    ],
+)
+def test_without_a_known_gpu_there_is_no_utilisation_and_the_reason_is_stated(
+    device: str, gpu: str | None, why: str
+) -> None:
+    context = make_context(gpu) if gpu else make_context("NVIDIA H200").model_copy(update={"gpus": ()})
+    result = merged(make_report(context=context), device=device)
 
     assert (result.performance.mfu_pct, result.performance.hfu_pct) == (None, None)
     assert (result.missing["performance.mfu_pct"], result.missing["performance.hfu_pct"]) == (why, why)
@@ -292,28 +262,24 @@ def test_a_gang_that_never_met_differs_from_one_that_was_slow(
 
 def test_a_loss_that_is_not_finite_is_none_with_the_reason() -> None:
     losses = ("mean_loss", "first_loss", "last_loss")
-    spec = make_spec(recipe=Recipe.FULL)
     wild = WINDOW.model_copy(update={"losses": (7.0, None, 6.0, 5.5)})
-    report = failed(0, Status.INVALID_LOSS, "invalid_loss").model_copy(update={"windows": (wild,)})
-    result = merge(spec, [report], ProcessExits({0: 1}), BEGIN, END)
-    fine = merge(spec, [make_report()], ProcessExits({0: 0}), BEGIN, END)
+    result = merged(failed(0, Status.INVALID_LOSS, "invalid_loss").model_copy(update={"windows": (wild,)}))
 
     assert result.performance.mean_loss is None
     assert {result.missing[f"performance.{name}"] for name in losses} == {"the loss is not finite"}
-    assert not {f"performance.{name}" for name in losses} & fine.missing.keys()
+    assert not {f"performance.{name}" for name in losses} & merged().missing.keys()
 
 
 def test_a_window_of_two_steps_has_a_step_time_and_is_steady_at_its_very_target() -> None:
-    two = WINDOW.model_copy(update={"step_times_s": (2.0, 3.0), "losses": (7.0, 6.5)})
-    spec = make_spec(recipe=Recipe.FULL)
-    first = merge(spec, [make_report(windows=(two,))], ProcessExits({0: 0}), BEGIN, END)
-    assert first.performance.step_time is not None
-    assert first.performance.step_time.mean_s == pytest.approx(2.5)
+    report = make_report(windows=(WINDOW.model_copy(update={"step_times_s": (2.0, 3.0), "losses": (7.0, 6.5)}),))
+    first = merged(report).performance
+    assert first.step_time is not None
+    assert first.step_time.mean_s == pytest.approx(2.5)
 
-    exactly = spec.changed(measurement={"target_half_width_pct": first.performance.windows[0].half_width_pct})
-    again = merge(exactly, [make_report(windows=(two,))], ProcessExits({0: 0}), BEGIN, END)
-    assert not first.performance.windows[0].steady
-    assert again.performance.windows[0].steady
+    reached = {"target_half_width_pct": first.windows[0].half_width_pct}  # beyond what a spec may ask for
+    spec = make_spec(recipe=Recipe.FULL).changed(measurement=reached)
+    (exactly,) = merge(spec, [report], ProcessExits({0: 0}), BEGIN, END).performance.windows
+    assert (first.windows[0].steady, exactly.steady) == (False, True)
 
 
 def test_of_two_that_were_not_done_the_one_furthest_behind_says_the_phase() -> None:
@@ -327,6 +293,6 @@ def test_of_two_that_were_not_done_the_one_furthest_behind_says_the_phase() -> N
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_only_on_the_cpu_a_rank_has_no_gpu_by_nature(device: str) -> None:
-    result = merge(make_spec(recipe=Recipe.FULL, device=device), [make_report()], ProcessExits({0: 0}), BEGIN, END)
-    reasons = {result.missing.get(f"ranks.*.{name}") for name in ("gpu_uuid", "peak_allocated_bytes")}
+    missing = merged(device=device).missing
+    reasons = {missing.get(f"ranks.*.{name}") for name in ("gpu_uuid", "peak_allocated_bytes")}
     assert reasons == ({"the run uses no GPU"} if device == "cpu" else {None})

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -24,7 +22,10 @@ from bench_image.contract.work import Work
 from bench_image.process.exit_codes import ProcessExits
 from bench_image.process.job_log import JobLog
 from bench_image.process.own_job import Heard, result_of
+from tests.builders import error_of
+from tests.builders.image_processes import environment
 from tests.builders.ports import free_port
+from tests.builders.warm_processes import WarmProcess
 from tests.image.process.test_merge import make_context, make_sample
 
 ROOT = Path(__file__).parents[3]
@@ -42,18 +43,18 @@ def spec_of(command: list[str], job: dict[str, Any], timeout_s: float) -> RunSpe
 
 
 def run(
-    command: list[str], where: Path, timeout_s: float = 60, environ: dict[str, str] | None = None, **job: Any
+    command: list[str], where: Path, timeout_s: float = 1500, environ: dict[str, str] | None = None, **job: Any
 ) -> RunResult:
-    """The result of `python -m bench_image`, whose output stays small enough to be held here."""
-    file = where / "spec.json"
-    file.write_text(spec_of(command, {"folder": str(where)} | job, timeout_s).model_dump_json())
-    ran = subprocess.run(
-        [sys.executable, "-m", "bench_image", "--spec", file, "--output", where / "out"],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **(environ or {})},
-        capture_output=True,
-        check=False,
-    )
-    return parse_result(ran.stdout)
+    """The result of `python -m bench_image`."""
+    spec = spec_of(command, {"folder": str(where)} | job, timeout_s)
+    return parse_result(program(spec, where, environ or {}).communicate()[0])
+
+
+def program(spec: RunSpec, folder: Path, environ: dict[str, str], name: str = "out") -> WarmProcess:
+    file = folder / "spec.json"
+    file.write_text(spec.model_dump_json())
+    arguments = ["bench_image", "--spec", str(file), "--output", str(folder / name)]
+    return WarmProcess(arguments, environment(**environ), forks=False)
 
 
 def python(code: str) -> list[str]:
@@ -135,9 +136,8 @@ BAD = {
 def test_a_bad_command_is_a_failed_run_that_says_why(name: str, tmp_path: Path) -> None:
     command, status, kind, sentence = BAD[name]
     result = run(command, tmp_path, **({"folder": "/no/folder"} if name == "no folder" else {}))
-    assert result.error is not None
-    assert (result.status, result.error.kind) == (status, kind)
-    assert sentence in result.error.message
+    assert (result.status, error_of(result).kind) == (status, kind)
+    assert sentence in error_of(result).message
     assert len(result.model_dump_json()) < 50_000
 
 
@@ -150,12 +150,11 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) 
         f"    print({STEP.format(7)!r})\n"
         "open(f'pid-{os.getpid()}', 'w').close()\ntime.sleep(3600)"
     )
-    result = run(python(code), tmp_path, timeout_s=6)
-    assert result.error is not None
+    result = run(python(code), tmp_path, timeout_s=10)
     assert result.status is Status.TIMEOUT
-    first, *last_lines = result.error.message.splitlines()
+    first, *last_lines = error_of(result).message.splitlines()
     assert first.endswith(
-        "after timeout_s 6 and was ended at step 7: raise it, or let it make fewer steps; last lines:"
+        "after timeout_s 10 and was ended at step 7: raise it, or let it make fewer steps; last lines:"
     )
     assert last_lines == [STEP.format(7)]  # not what it answered to our signal
     pids = [int(path.name.partition("-")[2]) for path in tmp_path.glob("pid-*")]
@@ -166,8 +165,7 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) 
 def test_what_a_command_leaves_behind_is_ended_after_it(tmp_path: Path) -> None:
     """A daemon that keeps the command's output open neither lives on nor holds the run up."""
     result = run(["sh", "-c", "setsid sleep 3600 & echo $! > pid"], tmp_path)
-    assert result.error is not None
-    assert result.error.kind == "no_step"
+    assert error_of(result).kind == "no_step"
     pid = int((tmp_path / "pid").read_text())
     deadline = time.monotonic() + 10
     while psutil.pid_exists(pid) and time.monotonic() < deadline:
@@ -180,17 +178,10 @@ def test_torchrun_joins_the_pods_of_two_nodes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "{nodes}", "--node-rank", "{node_rank}",
                "--nproc-per-node", "{gpus}", "--master-addr", "{master_addr}", "--master-port", "{master_port}",
                EXAMPLE, "--steps", "4"]  # fmt: skip
-    spec = spec_of(command, {"folder": str(tmp_path)}, 60)
+    spec = spec_of(command, {"folder": str(tmp_path)}, 1500)
     spec = spec.changed(placement={"nodes": 2}, identity={"peers": ("node-2",)})
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "PYTHONPATH": str(ROOT)}
-    (tmp_path / "spec.json").write_text(spec.model_dump_json())
-    pods = [
-        subprocess.Popen(
-            [sys.executable, "-m", "bench_image", "--spec", tmp_path / "spec.json", "--output", tmp_path / rank],
-            env={**os.environ, **meeting, "NODE_RANK": rank}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        )
-        for rank in "01"
-    ]  # fmt: skip
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    pods = [program(spec, tmp_path, meeting | {"NODE_RANK": rank}, rank) for rank in "01"]
     first, second = (parse_result(pod.communicate()[0]) for pod in pods)
     assert [(result.status, result.error) for result in (first, second)] == [(Status.OK, None)] * 2
     assert first.chosen is not None

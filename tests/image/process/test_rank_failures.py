@@ -13,6 +13,7 @@ from bench_image.contract.spec import RunSpec
 from bench_image.process.exit_codes import ProcessExits, read_exit_codes
 from bench_image.process.merge import merge
 from bench_image.process.rank_report import read_reports
+from tests.builders import error_of
 from tests.builders.image_processes import environment, finish, make_spec, run_rank, start
 from tests.builders.ports import free_port
 from tests.builders.warm_processes import run_warm
@@ -36,7 +37,7 @@ def run_ranks(spec: RunSpec, folder: Path, prelude: str) -> RunResult:
     return merge(spec, read_reports(folder), ProcessExits(read_exit_codes(folder)), NOW, LATER)
 
 
-OUT_OF_MEMORY = """
+FAULT = """
 import os, torch
 from bench_image.optimizer.step import OptimizerStep
 honest = OptimizerStep.__init__
@@ -46,19 +47,27 @@ def init(self, *arguments, **settings):
     def failing():
         self.steps += 1
         if os.environ["RANK"] == "1" and self.steps == 2:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+            {fault}
         update()
     self.update = failing
 OptimizerStep.__init__ = init
 """
 
 
-def test_one_rank_out_of_memory_ends_the_gang_as_oom(tmp_path: Path) -> None:
-    result = run_ranks(make_spec(recipe=Recipe.FULL, strategy=Strategy.FSDP), tmp_path, OUT_OF_MEMORY)
+@pytest.mark.parametrize(
+    ("strategy", "fault", "status", "kind"),
+    [
+        (Strategy.FSDP, "raise torch.OutOfMemoryError('CUDA out of memory')", Status.OOM, "OutOfMemoryError"),
+        (Strategy.DDP, "os.kill(os.getpid(), 9)", Status.ERROR, "SIGKILL"),
+    ],
+)
+def test_one_rank_that_fails_ends_the_gang_and_is_the_cause(
+    tmp_path: Path, strategy: Strategy, fault: str, status: Status, kind: str
+) -> None:
+    result = run_ranks(make_spec(recipe=Recipe.FULL, strategy=strategy), tmp_path, FAULT.format(fault=fault))
 
-    assert result.status is Status.OOM
-    assert result.error is not None
-    assert (result.error.rank, result.error.phase) == (1, Phase.WARMUP)
+    error = error_of(result)
+    assert (result.status, error.kind, error.rank, error.phase) == (status, kind, 1, Phase.WARMUP)
 
 
 WITHOUT_DEEPSPEED = """
@@ -69,12 +78,11 @@ machinery.PathFinder.find_spec = lambda name, *where: None if name == "deepspeed
 
 
 def test_an_absent_deepspeed_is_named_with_the_strategy(tmp_path: Path) -> None:
-    spec = make_spec(recipe=Recipe.FULL, strategy=Strategy.ZERO2)
-    report = run_rank(spec, tmp_path, WITHOUT_DEEPSPEED)
+    error = run_rank(make_spec(recipe=Recipe.FULL, strategy=Strategy.ZERO2), tmp_path, WITHOUT_DEEPSPEED).error
 
-    assert report.error is not None
-    assert (report.status, report.error.phase) == (Status.ERROR, Phase.IMPORT)
-    assert report.error.message.startswith("strategy 'zero2' needs the package deepspeed")
+    assert error is not None
+    assert (error.kind, error.phase) == ("ModuleNotFoundError", Phase.IMPORT)
+    assert error.message.startswith("strategy 'zero2' needs the package deepspeed")
 
 
 @pytest.mark.parametrize(("node_rank", "address"), [("0", "127.0.0.1"), ("1", "127.0.0.1"), ("1", "r0.gang.invalid")])
@@ -85,8 +93,7 @@ def test_a_node_that_never_comes_is_a_timeout_that_says_so(tmp_path: Path, node_
     result = finish(start(spec, tmp_path, **meeting), tmp_path)
 
     assert result.status is Status.TIMEOUT
-    assert result.error is not None
-    assert "2 nodes met within timeout_s 8" in result.error.message
+    assert "2 nodes met within timeout_s 8" in error_of(result).message
 
 
 def test_a_rank_does_not_wait_for_ever_for_one_that_is_missing(tmp_path: Path) -> None:

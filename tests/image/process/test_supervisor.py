@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,12 +13,14 @@ import pytest
 
 from bench_image.contract.frozen import ContractError
 from bench_image.contract.options import Recipe
-from bench_image.contract.result import Phase, Status, failed_result
+from bench_image.contract.result import Phase, RunResult, Status, failed_result
+from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Lora
 from bench_image.parallel.visible_gpus import rank_environments
 from bench_image.process import supervisor as supervise
 from bench_image.process.exit_codes import ProcessExits
 from bench_image.process.supervisor import children_of, command, rank_environment, write_termination_message
+from tests.builders import error_of
 from tests.builders.image_processes import environment, make_spec
 from tests.image.process.test_merge import make_report
 from tests.unit.image.fake_nvml import nvml_of
@@ -56,34 +59,49 @@ def test_what_no_rank_could_run_is_refused_before_anything_starts() -> None:
 
 
 def test_the_users_environment_wins_over_ours(tmp_path: Path) -> None:
+    """Ours has one thread on the CPU: threads that spin do not count as work there."""
     given = {"HF_HUB_OFFLINE": "0", "OMP_NUM_THREADS": "7"}
     seen = rank_environment(make_spec(strategy="ddp"), tmp_path, given, started=1.5)
 
-    assert (seen["HF_HUB_OFFLINE"], seen["OMP_NUM_THREADS"]) == ("0", "7")
-    assert seen["TRAINBENCH_STARTED_AT"] == "1.5"
-    assert rank_environment(make_spec(strategy="ddp"), tmp_path, {}, 1.5)["OMP_NUM_THREADS"] == "1"
-
-
-def test_threads_that_spin_do_not_count_as_work_on_the_cpu(tmp_path: Path) -> None:
+    assert seen.items() >= (given | {"TRAINBENCH_STARTED_AT": "1.5"}).items()
     assert rank_environment(make_spec(), tmp_path, {}, 1.5)["OMP_NUM_THREADS"] == "1"
     assert "OMP_NUM_THREADS" not in rank_environment(make_spec(device="cuda"), tmp_path, {}, 1.5)
 
 
-def test_a_report_that_cannot_be_is_its_own_ranks_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+Supervised = Callable[..., RunResult]
+
+
+@pytest.fixture
+def supervised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Supervised:
+    """A run of a minute whose ranks leave these files and codes."""
+
+    def run(spec: RunSpec, codes: dict[int, int], **files: str) -> RunResult:
+        def run_all(*_: object, **__: object) -> ProcessExits:
+            for name, text in files.items():
+                (tmp_path / f"{name.replace('_', '-')}.json").write_text(text)
+            return ProcessExits(codes)
+
+        monkeypatch.setattr(supervise, "run_all", run_all)
+        monkeypatch.setattr(supervise, "process_start", lambda: time.time() - 60)
+        return supervise.supervise(spec, tmp_path, {})
+
+    return run
+
+
+def test_a_report_that_cannot_be_is_its_own_ranks_failure(supervised: Supervised) -> None:
     """Rank 1 wrote figures that break the contract: rank 0 was never asked."""
-
-    def run(*_: object, **__: object) -> ProcessExits:
-        (tmp_path / "rank-1.json").write_text('{"rank": -1}')
-        (tmp_path / "rank-0.json").write_text(make_report(gpu_uuid="GPU-a").model_dump_json())
-        return ProcessExits({0: 0, 1: 0})
-
-    monkeypatch.setattr(supervise, "run_all", run)
-    monkeypatch.setattr(supervise, "process_start", lambda: time.time() - 60)  # the report has windows of this time
+    sound = make_report(gpu_uuid="GPU-a").model_dump_json()
     spec = make_spec(recipe=Recipe.FULL, strategy="independent")
-    result = supervise.supervise(spec, tmp_path, {})
+    result = supervised(spec, {0: 0, 1: 0}, rank_0=sound, rank_1='{"rank": -1}')
 
     assert [rank.status for rank in result.ranks] == [Status.OK, Status.ERROR]
     assert result.ranks[0].performance is not None
+
+
+def test_torchrun_tells_which_rank_a_signal_ended(supervised: Supervised) -> None:
+    error = error_of(supervised(make_spec(strategy="ddp"), {0: 1}, rank_exits='{"1": -9}'))
+
+    assert (error.kind, error.rank) == ("SIGKILL", 1)
 
 
 def test_independent_ranks_are_started_one_by_one_each_with_its_own_gpu(tmp_path: Path) -> None:
@@ -111,22 +129,13 @@ def test_one_independent_rank_takes_the_gpu_that_is_there() -> None:
     assert seen == {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
 
 
-def test_figures_of_the_ranks_that_cannot_be_still_make_a_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_figures_of_the_ranks_that_cannot_be_still_make_a_result(supervised: Supervised) -> None:
     """A report that breaks the contract would have ended the pod without one."""
-
-    def run(*_: object, **__: object) -> ProcessExits:
-        (tmp_path / "rank-0.json").write_text('{"rank": -1}')
-        return ProcessExits({0: 0})
-
-    monkeypatch.setattr(supervise, "run_all", run)
-    result = supervise.supervise(make_spec(), tmp_path, {})
+    result = supervised(make_spec(), {0: 0}, rank_0='{"rank": -1}')
 
     assert result.status is Status.ERROR
-    assert result.error is not None
-    assert (result.error.kind, result.error.phase) == ("broken_figures", Phase.REPORT)
-    assert result.error.message.startswith("the ranks' figures break the contract: phase: Field required; ")
+    assert (error_of(result).kind, error_of(result).phase) == ("broken_figures", Phase.REPORT)
+    assert error_of(result).message.startswith("the ranks' figures break the contract: phase: Field required; ")
 
 
 def test_kubernetes_gets_one_line(tmp_path: Path) -> None:

@@ -12,15 +12,15 @@ from bench_image.process.merge import merge
 from bench_image.process.supervisor import watched_reports
 from bench_image.telemetry.gpu_watch import FIELDS, Said
 from tests.builders.image_processes import make_spec
+from tests.builders.results import SILENT
 from tests.image.process.test_merge import BEGIN, END, failed, make_report
 
 SPEC = make_spec(recipe=Recipe.FULL, max_measured_steps=4)
-QUIET: dict[str, Any] = dict.fromkeys(FIELDS, 0) | {"xids": {}, "row_remap_pending": False, "row_remap_failed": False}
 
 
 def said(uuid: str | None, **fields: Any) -> Said:
     unknown = {name: "NVML: Not Supported" for name, value in fields.items() if value is None}
-    return Said(QUIET | fields, unknown) if uuid == "GPU-1" else Said(dict.fromkeys(FIELDS), {})
+    return Said(SILENT | fields, unknown) if uuid == "GPU-1" else Said(dict.fromkeys(FIELDS), {})
 
 
 def test_the_row_of_each_gpu_gets_its_fields_and_reasons() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from bench_image.contract.result_sections import Probes
 from bench_image.telemetry import probes
-from bench_image.telemetry.probes import RATES, CannotProbe, matmul_tflops, probe, shares_pct
+from bench_image.telemetry.probes import RATES, matmul_tflops, probe, shares_pct
 
 CPU = torch.device("cpu")
 
@@ -122,42 +122,25 @@ def test_a_copy_goes_to_the_next_gpu(fake_gpus: None, own: int, neighbour: int) 
     assert copies == [(torch.device("cuda", own), torch.device("cuda", neighbour))]
 
 
-def test_one_gpu_has_no_neighbour(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(CannotProbe, match="sees no other GPU"):
-        probes.peer_gb_per_s(torch.device("cuda", 0))
-
-
 def test_what_a_gpu_cannot_do_costs_only_its_own_probe(monkeypatch: pytest.MonkeyPatch, fake_gpus: None) -> None:
-    """An Ampere GPU has no 8-bit units, and there is too little memory for the copy within it."""
+    """An Ampere GPU has no 8-bit units, there is too little memory for the copy within it, and no second GPU."""
 
     def full(_device: object) -> float:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(probes, "memory_gb_per_s", full)
     monkeypatch.setattr(probes, "matmul_tflops", lambda *_: 250.0)
     rates, missing = probes.gpu_rates(torch.device("cuda", 0))
 
     assert rates["matmul_bf16_tflops"] == 250.0
-    assert rates.keys() == {"h2d_gb_per_s", "d2h_gb_per_s", "peer_gb_per_s", "matmul_bf16_tflops"}
+    assert rates.keys() == {"h2d_gb_per_s", "d2h_gb_per_s", "matmul_bf16_tflops"}
     assert missing == {
         "memory_gb_per_s": "it could not be measured: CUDA out of memory",
         "matmul_fp8_tflops": "the GPU has no units for float8_e4m3fn",
+        "peer_gb_per_s": "the rank sees no other GPU",
     }
-
-
-def test_a_probe_that_is_slow_is_repeated_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls of 0.2 s by a clock that the test turns: 2 to warm up and 1 that counts, instead of 12."""
-    now = 0.0
-
-    def work() -> None:
-        nonlocal now
-        now += 0.2
-
-    monkeypatch.setattr(probes.time, "monotonic", lambda: now)
-    assert probes._median_s(CPU, work, cpu_clock=lambda: now) == pytest.approx(0.2)
-    assert now == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float8_e4m3fn])
@@ -192,16 +175,26 @@ def test_the_rate_of_a_matmul_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert matmul_tflops(CPU, torch.float32) == pytest.approx(0.268435456)
 
 
-def test_every_rank_calls_an_all_reduce_equally_often_however_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By time some ranks would stop before others: 12 calls, at 0.2 s a call."""
-    now, calls = 0.0, 0
+class Slow:
+    """Calls of 0.2 s, by a clock of their own."""
 
-    def all_reduce(*_: object, **__: object) -> None:
-        nonlocal now, calls
-        now, calls = now + 0.2, calls + 1
+    def __init__(self) -> None:
+        self.now, self.calls = 0.0, 0
 
-    monkeypatch.setattr(probes.time, "monotonic", lambda: now)
-    monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
+    def __call__(self, *_: object, **__: object) -> None:
+        self.now, self.calls = self.now + 0.2, self.calls + 1
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_a_probe_that_is_slow_is_repeated_less_but_by_all_ranks_equally_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2 to warm up and 1 that counts, instead of 12. By time some ranks of an all-reduce would stop before others."""
+    alone, shared = Slow(), Slow()
+    monkeypatch.setattr(probes.time, "monotonic", alone.monotonic)
+    assert probes._median_s(CPU, alone, cpu_clock=alone.monotonic) == pytest.approx(0.2)
+    monkeypatch.setattr(probes.time, "monotonic", shared.monotonic)
+    monkeypatch.setattr(torch.distributed, "all_reduce", shared)
     probes.allreduce_bus_gb_per_s(FourRanks())
 
-    assert calls == 12
+    assert (alone.calls, shared.calls) == (3, 12)

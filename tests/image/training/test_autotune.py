@@ -82,6 +82,9 @@ def test_a_fixed_choice_is_not_tuned_again() -> None:
 
     assert by_formula(spec(micro_batch_size=2), memory)[0].work.micro_batch_size == 2
     assert by_formula(spec(gradient_checkpointing=True), memory)[0].work.gradient_checkpointing is True
+    least, why, _ = by_formula(spec(), 10**9)
+    assert (least.work.micro_batch_size, least.work.gradient_checkpointing) == (1, True)
+    assert "nothing fits by prediction" in why
 
 
 def of_a_gpu(memory_gib: int, **changes: object) -> Choice:
@@ -132,13 +135,6 @@ def test_checkpointed_layers_are_the_first_ones_and_change_no_gradient() -> None
         assert torch.equal(mine, other)
 
 
-def test_nothing_fits_by_formula() -> None:
-    chosen, why, _ = by_formula(spec(), 10**9)
-
-    assert (chosen.work.micro_batch_size, chosen.work.gradient_checkpointing) == (1, True)
-    assert "nothing fits by prediction" in why
-
-
 def test_trials_take_the_fastest_of_the_three_largest_that_fit() -> None:
     gpu = Gpu(fits={False: 8, True: 64}, samples_per_s={8: 10.0, 4: 11.0, 2: 9.0, 1: 99.0})
     chosen, why, _ = by_trial(spec(), need_of(16, False), gpu)
@@ -163,26 +159,26 @@ def test_after_trials_the_run_begins_as_one_without(recipe: Recipe, monkeypatch:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_trials_checkpoint_when_nothing_fits_without() -> None:
-    gpu = Gpu(fits={False: 0, True: 2}, samples_per_s={2: 5.0, 1: 4.0})
-    chosen, *_ = by_trial(spec(), need_of(1, False), gpu)
+@pytest.mark.parametrize(
+    ("room_for", "fits", "rates", "chosen", "first_tried", "why"),
+    [
+        # checkpointing only if nothing fits without
+        (1, {False: 0, True: 2}, {2: 5.0, 1: 4.0}, (2, True), (1, False), "the fastest of those tried"),
+        # hopeless sizes are not tried
+        (2, {False: 1024, True: 1024}, {}, (2, False), (2, False), "the fastest of those tried"),
+        (1, {False: 0, True: 0}, {}, (1, True), (1, False), "every trial ran out of memory, this is the least"),
+    ],
+)
+def test_trials_of_little_memory(
+    room_for: int, fits: dict[bool, int], rates: dict[int, float], chosen: tuple[int, bool],
+    first_tried: tuple[int, bool], why: str,
+) -> None:  # fmt: skip
+    gpu = Gpu(fits, rates)
+    choice = by_trial(spec(), need_of(room_for, False), gpu)
 
-    assert (chosen.work.micro_batch_size, chosen.work.gradient_checkpointing) == (2, True)
-    assert (1, False) in gpu.tried
-
-
-def test_hopeless_sizes_are_not_tried() -> None:
-    gpu = Gpu(fits={False: 1024, True: 1024}, samples_per_s={})
-    by_trial(spec(), need_of(2, False), gpu)
-
-    assert max(size for size, _ in gpu.tried) == 2
-
-
-def test_all_trials_out_of_memory_leave_the_least() -> None:
-    chosen, why, _ = by_trial(spec(), need_of(1, False), Gpu(fits={False: 0, True: 0}, samples_per_s={}))
-
-    assert (chosen.work.micro_batch_size, chosen.work.gradient_checkpointing) == (1, True)
-    assert "every trial ran out of memory" in why
+    assert (choice.spec.work.micro_batch_size, choice.spec.work.gradient_checkpointing) == chosen
+    assert gpu.tried[0] == first_tried
+    assert why in choice.why
 
 
 def test_the_memory_of_the_cpu_is_what_is_free() -> None:

@@ -15,7 +15,7 @@ from bench_image.contract.preset_switches import STEPS_BEFORE_CAPTURE
 from bench_image.contract.result_sections import Clock
 from bench_image.contract.spec import Drill, RunSpec
 from bench_image.contract.step_stats import half_width_pct
-from bench_image.contract.work import Device, Preset
+from bench_image.contract.work import Device
 from bench_image.data.batches import POOL_STEPS, TokenPool
 from bench_image.model.build import build
 from bench_image.parallel.process_group import ProcessGroup
@@ -182,12 +182,7 @@ def test_on_the_cpu_a_step_does_not_count_other_processes_turns(monkeypatch: pyt
         watch.mark()
     assert watch.intervals() == [0.25, 0.25]
     assert warm_up(lambda: clocks.perf_counter(), 2, ProcessGroup(CPU), lambda *_: None) == [0.25, 0.25]
-
-
-def test_a_gpu_is_timed_by_the_wall_s_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    FakeClocks(monkeypatch)
-
-    assert [clock_seconds(torch.device("cuda", 1)), clock_seconds(CPU)] == [10, 0.25]
+    assert clock_seconds(torch.device("cuda", 1)) == clocks.wall_s  # a GPU is timed by it
     assert [Clock.of(device) for device in (Device.CUDA, Device.CPU)] == [Clock.WALL, Clock.PROCESS_CPU]
 
 
@@ -218,34 +213,35 @@ def test_the_gpu_s_own_times_are_seconds_between_borders_that_have_passed(monkey
     assert watch.intervals() == [1.5, 0.75]
 
 
-def test_a_drill_on_the_cpu_burns_what_it_takes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("device", "burnt_s", "slept"), [("cpu", 1.25, []), ("cuda", 0.0, [1.0])])
+def test_a_drill_burns_on_the_cpu_and_sleeps_on_a_gpu(
+    device: str, burnt_s: float, slept: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """1 s of CPU time from the first look on, in looks of 0.25 s: asleep, the process would not have got slower."""
     clocks = FakeClocks(monkeypatch)
-    wait_on_clock(CPU, 1.0)
+    wait_on_clock(torch.device(device), 1.0)
 
-    assert clocks.cpu_s == pytest.approx(0.25 + 1.0)
-    assert clocks.slept == []
-
-
-def test_a_drill_on_a_gpu_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    clocks = FakeClocks(monkeypatch)
-    wait_on_clock(torch.device("cuda"), 1.0)
-
-    assert (clocks.slept, clocks.cpu_s) == ([1.0], 0.0)
+    assert (clocks.cpu_s, clocks.slept) == (burnt_s, slept)
 
 
-@pytest.mark.parametrize(("preset", "times"), [(Preset.AS_USERS_RUN, 1), (Preset.TUNED, 0)])
+@pytest.mark.parametrize(
+    ("preset", "model", "times"),
+    [("as_users_run", "tiny", 1), ("as_users_run", "encoder-decoder", 0), ("tuned", "tiny", 0)],
+)
 def test_users_pay_for_what_the_trainer_does_around_a_step(
-    preset: Preset, times: int, monkeypatch: pytest.MonkeyPatch
+    preset: str, model: str, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two micro-steps: it counts parameters and switches to training in each, and forgets gradients once."""
-    step = train_step(make_spec(recipe=Recipe.FULL, preset=preset, gradient_accumulation_steps=2))
+    """Two micro-steps: it looks at the loss, counts parameters and switches to training in each, and forgets gradients
+    once.
+    """
+    step = train_step(make_spec(recipe=Recipe.FULL, preset=preset, model=model, gradient_accumulation_steps=2))
     done: list[str] = []
     for chore in ("num_parameters", "train", "zero_grad"):
-        monkeypatch.setattr(step.base, chore, lambda *_, chore=chore, **__: done.append(chore))
+        monkeypatch.setattr(step.base, chore, lambda *_, chore=chore, **__: done.append(chore), raising=False)
+    monkeypatch.setattr("torch.isnan", lambda _: done.append("isnan") or torch.tensor(False))
     step()
 
-    assert done == ["train", "num_parameters", "train", "num_parameters", "zero_grad"] * times
+    assert done == ["train", "isnan", "num_parameters"] * 2 * times + ["zero_grad"] * times
 
 
 def test_every_token_of_a_window_went_through_the_model() -> None:
@@ -304,17 +300,15 @@ def timed_window(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], Timing]:
     return done, measure_window(Step(), group, spec)  # type: ignore[arg-type]
 
 
-def test_a_window_begins_and_ends_on_an_idle_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the first wait the warm-up's last step is in it, without the last one its own last step is not."""
-    done, _ = timed_window(monkeypatch)
+def test_a_window_begins_and_ends_on_idle_gpus_and_is_as_long_as_the_slowest_rank_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without the first wait the warm-up's last step is in it, without the last one its own last step is not. The
+    slower rank takes 100 s more for each figure; the mean of 5 and 7 is 6.
+    """
+    done, timing = timed_window(monkeypatch)
 
     assert done == ["barrier", "synchronize", "step", "step", "step", "synchronize"]
-
-
-def test_a_window_is_as_long_as_the_slowest_rank_s_and_its_losses_are_means(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The slower rank takes 100 s more for each figure; the mean of 5 and 7 is 6."""
-    _, timing = timed_window(monkeypatch)
-
     assert len(timing.own_step_times_s) == 3
     assert timing.step_times_s == tuple(own + 100 for own in timing.own_step_times_s)
     assert timing.wall_s > 100
@@ -346,21 +340,6 @@ def test_batches_depend_on_seed_and_place_only() -> None:
     assert not torch.equal(alone.batch(0, 0), alone.batch(0, 1))
     assert not torch.equal(alone.batch(0, 0), other_seed.batch(0, 0))
     assert alone.batch(0, 0).shape == (2, 32)
-
-
-@pytest.mark.parametrize(
-    ("preset", "model", "looks"),
-    [("as_users_run", "tiny", True), ("as_users_run", "encoder-decoder", False), ("tuned", "tiny", False)],
-)
-def test_only_what_stands_for_the_hf_trainer_looks_at_its_loss(
-    monkeypatch: pytest.MonkeyPatch, preset: str, model: str, looks: bool
-) -> None:
-    calls: list[torch.Tensor] = []
-    monkeypatch.setattr("bench_image.training.loop.torch.isnan", lambda loss: calls.append(loss) or torch.tensor(False))
-    step = train_step(make_spec(recipe=Recipe.FULL, preset=preset, model=model, gradient_accumulation_steps=2))
-    step()
-
-    assert len(calls) == (2 if looks else 0)
 
 
 def test_only_the_last_micro_step_of_a_step_is_its_last(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -396,16 +375,26 @@ def test_a_batch_is_copied_without_waiting_for_the_gpu(monkeypatch: pytest.Monke
     assert calls == [{"device": CPU, "non_blocking": True}]
 
 
-def test_steps_are_replayed_once_enough_of_them_were_launched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench_image.training.train_step.uses_cuda_graph", lambda _: True)
-    step = train_step(make_spec(recipe=Recipe.FULL))
-    how: list[str] = []
-    monkeypatch.setattr(step, "_launch_step", lambda _: how.append("launched") or torch.tensor(1.0))
-    monkeypatch.setattr(step, "_replay_graph", lambda: how.append("replayed") or torch.tensor(1.0))
-    for _ in range(STEPS_BEFORE_CAPTURE + 2):
-        step()
+def test_steps_are_replayed_once_enough_of_them_were_launched_by_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Captured once, and replayed with each step's batches, of which there are three."""
+    done: list[object] = []
 
-    assert how == ["launched"] * STEPS_BEFORE_CAPTURE + ["replayed"] * 2
+    class Recorded:
+        def __init__(self, _launch_step: Any, batches: list[torch.Tensor], *_where: Any) -> None:
+            done.append(f"captured with {len(batches)}")
+
+        def __call__(self, batches: list[torch.Tensor]) -> torch.Tensor:
+            done.append("replayed")
+            return torch.tensor(float(len(batches)))
+
+    monkeypatch.setattr("bench_image.training.train_step.uses_cuda_graph", lambda _: True)
+    monkeypatch.setattr("bench_image.training.train_step.CudaGraphStep", Recorded)
+    step = train_step(make_spec(recipe=Recipe.FULL, gradient_accumulation_steps=3))
+    monkeypatch.setattr(step, "_launch_step", lambda _: done.append("launched") or torch.tensor(1.0))
+    losses = [float(step()) for _ in range(STEPS_BEFORE_CAPTURE + 2)]
+
+    assert losses[STEPS_BEFORE_CAPTURE:] == [3.0, 3.0]
+    assert done == ["launched"] * STEPS_BEFORE_CAPTURE + ["captured with 3", "replayed", "replayed"]
 
 
 @pytest.mark.parametrize("keeps", [True, False])
@@ -418,20 +407,3 @@ def test_layers_that_share_their_input_keep_weights_unpacked_where_memory_allows
     TrainStep(spec, build(spec, CPU)._replace(fused=siblings), ProcessGroup(CPU))
 
     assert [one.keep_unpacked for one in siblings] == [keeps, keeps]
-
-
-def test_a_graph_is_captured_once_and_replayed_with_each_step_s_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[int] = []
-
-    class Recorded:
-        def __init__(self, _launch_step: Any, batches: list[torch.Tensor], *_where: Any) -> None:
-            made.append(len(batches))
-
-        def __call__(self, batches: list[torch.Tensor]) -> torch.Tensor:
-            return torch.tensor(float(len(batches)))
-
-    monkeypatch.setattr("bench_image.training.train_step.CudaGraphStep", Recorded)
-    step = train_step(make_spec(recipe=Recipe.FULL, gradient_accumulation_steps=3))
-
-    assert [float(step._replay_graph()) for _ in range(2)] == [3.0, 3.0]
-    assert made == [3]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from bench_image.contract.result import Status
 from tests.builders import campaigns, make_failed, make_result
 from tests.builders.commands import trainbench
 from trainbench import __version__
+from trainbench.cli import main
 from trainbench.cli.app import ExitCode, exit_code
 from trainbench.params.campaign_kind import CampaignKind
 
@@ -74,6 +77,25 @@ def test_help_states_the_exit_codes_and_loads_nothing_heavy() -> None:
     help_text = " ".join(trainbench("--help").stdout.split())
     for words in ("0: no node is red", "1: a node is red", "2: wrong usage", "3: no node could be checked"):
         assert words in help_text
+
+
+def test_ctrl_c_while_it_is_imported_ends_it_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(MetaPathFinder):
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "trainbench.cli.app":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "trainbench.cli.app")
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+    with pytest.raises(SystemExit) as ended:
+        main()
+
+    assert ended.value.code == 130
+
+
+@pytest.mark.parametrize("command", [["run"], ["estimate"], ["baseline", "accept"], ["prices", "import"], []])
+def test_help_names_what_an_option_takes_without_pythons_types(command: list[str]) -> None:
+    assert not re.search(r"<\w|list\[|\{[a-z]|%Y", trainbench(*command, "--help").stdout.replace("{gpus}, {node}", ""))
 
 
 @pytest.mark.parametrize("command", [["gpus"], ["gpus", "--json"], ["prices", "import", "vms.csv"]])

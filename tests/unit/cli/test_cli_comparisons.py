@@ -15,11 +15,7 @@ from trainbench.cli.app import ExitCode
 from trainbench.results.artefacts import open_store
 from trainbench.results.campaign import Campaign
 
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def works(*arguments: str) -> list[str]:
@@ -41,27 +37,29 @@ def test_a_suite_is_planned_by_its_name() -> None:
     [(campaigns.configurations, "## Configurations, against"), (campaigns.survey, "## Hardware, side by side")],
 )
 def test_a_stored_comparison_is_judged_and_reported_again_as_one(
-    make: Callable[[], Campaign], heading: str, home: Path
+    make: Callable[[], Campaign], heading: str, own_folder: Path
 ) -> None:
-    store = open_store(str(home / "store"))
+    store = open_store(str(own_folder / "store"))
     campaign = make()
     pipeline.report(campaign, store)
-    again = trainbench("check", campaign.campaign_id, "--store", str(home / "store"), "--json")
-    written = trainbench("report", campaign.campaign_id, "--store", str(home / "store"), "--output", str(home / "copy"))
+    again = trainbench("check", campaign.campaign_id, "--store", str(own_folder / "store"), "--json")
+    written = trainbench(
+        "report", campaign.campaign_id, "--store", str(own_folder / "store"), "--output", str(own_folder / "copy")
+    )
     data = document(again)
 
     assert (data["campaign_kind"], data["labels"]) == (campaign.campaign_kind.value, campaign.labels)
     assert again.exit_code == ExitCode.OK
     assert written.exit_code == ExitCode.OK
-    (report,) = (home / "copy").rglob("BENCHMARK_REPORT.md")
+    (report,) = (own_folder / "copy").rglob("BENCHMARK_REPORT.md")
     assert heading in report.read_text()
 
 
-def test_prices_and_budgets_may_change_after_the_runs(home: Path) -> None:
-    store = open_store(str(home / "store"))
+def test_prices_and_budgets_may_change_after_the_runs(own_folder: Path) -> None:
+    store = open_store(str(own_folder / "store"))
     pipeline.report(campaigns.survey(), store)
     done = trainbench(
-        "check", "manual-2026-11-21", "--store", str(home / "store"), "--json",
+        "check", "manual-2026-11-21", "--store", str(own_folder / "store"), "--json",
         "-s", "budgets_usd=100,200", "-s", 'purchase_usd={"A10": 3000}', "-s", "baseline_gpu=A10",
     )  # fmt: skip
     params = document(done)["params"]

@@ -147,6 +147,7 @@ def test_a_hostile_command_on_one_node_takes_nothing_from_another(program: str, 
             ("--suite", "config_diagnosis", "--", "train"),
             "command, job_environment, job_version, job_folder and log_profile are not",
         ),
+        (("node_consistency",), "node_consistency is a suite, not a command of yours: write --suite node_consistency"),
         (("--model", "tiny", "--set", "model=gpt2"), "--model and --set model=... give two values"),
     ],
 )

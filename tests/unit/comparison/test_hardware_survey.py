@@ -68,7 +68,7 @@ def test_the_noise_of_a_relative_speed_is_that_of_both_sides() -> None:
     campaign = campaigns.make_campaign(
         [*three, make_result("b", 5.0, gpu_name="NVIDIA A10")], campaign_kind=SURVEY.campaign_kind, params={}
     )
-    fast, slow = sorted(measured(survey_cells(campaign)), key=lambda c: -(c.tokens_per_s or 0.0))
+    fast, slow = sorted(measured(survey_cells(campaign)), key=lambda c: -c.tokens_per_s)
     widths = [actual.log_half_width for pair in ((fast, slow), (slow, fast)) if (actual := relative_speed(*pair))]
 
     three_runs = 4.604 * math.sqrt(0.625e-4 * math.pi / 6)
@@ -94,9 +94,9 @@ def test_what_only_some_nodes_of_a_kind_can_run_is_one_cell_with_its_figures() -
         params={},
         skipped=(few, few.model_copy(update={"nodes": ("small-1",)})),
     )
-    of_gang = [c for c in survey_cells(campaign) if c.num_gpus == 8]
+    of_gang = [c for c in survey_cells(campaign) if c.world_size == 8]
 
-    assert [(c.gpu, c.samples_per_s) for c in of_gang] == [("NVIDIA H200", 80.0), ("NVIDIA A10", None)]
+    assert [(c.gpu, c.samples_per_s) for c in of_gang] == [("NVIDIA H200", 80.0), ("NVIDIA A10", 0.0)]
 
 
 def test_why_nothing_was_measured_quotes_the_first_failure() -> None:
@@ -186,8 +186,7 @@ def test_gpus_that_cannot_be_bought_are_not_left_out_in_silence() -> None:
         in money(SURVEY, "What a budget buys, owned").notes
     )
     other = make_result("h100-1", campaign_id="survey-1", gpu_name="NVIDIA H100 80GB HBM3")
-    both = {"results": (*SURVEY.results, other), "costs": (*SURVEY.costs, campaigns.make_cost(other))}
-    with_h100 = SURVEY.model_copy(update=both)
+    with_h100 = SURVEY.model_copy(update={"results": (*SURVEY.results, campaigns.at_price(other))})
     assert "Left out, because this work was not measured on them: NVIDIA H100 80GB HBM3." in (
         money(with_h100, "What a budget buys, owned").notes
     )
@@ -211,8 +210,8 @@ def test_the_hours_of_use_are_the_campaign_s_parameter() -> None:
 
 
 def test_without_prices_the_answers_say_so() -> None:
-    campaign = campaigns.survey(params={"budgets_usd": [500]}, usd_per_gpu_hour=None)
-    unpriced = campaign.model_copy(update={"costs": tuple(campaigns.make_cost(r, None) for r in campaign.results)})
+    results = tuple(campaigns.at_price(run, None) for run in SURVEY.results)
+    unpriced = campaigns.survey(params={"budgets_usd": [500]}, results=results)
 
     assert rows(money(unpriced, "What a budget buys, rented"), "$500.00 buys")[0] == (
         f"cannot be answered: no price for {A100}",
@@ -224,7 +223,8 @@ def test_without_prices_the_answers_say_so() -> None:
 
 def test_a_cpu_is_a_kind_without_gpu_memory() -> None:
     results = [make_cpu_result("node-1", 40.0, model="tiny", recipe=recipe) for recipe in ("full", "lora")]
-    campaign = campaigns.make_campaign(results, campaign_kind=SURVEY.campaign_kind, labels={}, params={}, costs=())
+    about = {"campaign_kind": SURVEY.campaign_kind, "labels": {}, "params": {}, "usd_per_gpu_hour": None}
+    campaign = campaigns.make_campaign(results, **about)
 
     assert [c.gpu for c in measured(survey_cells(campaign))] == ["CPU", "CPU"]
     assert survey_tables.memory(campaign) == survey_tables.money(campaign) == ()
@@ -264,8 +264,7 @@ def test_a_purchase_price_is_found_by_the_words_of_the_name(name: str, usd: floa
 def test_a_card_with_a_list_price_needs_no_purchase_price() -> None:
     """$5,000 buy three at $1,599. Over 36 months that is $44.42 a month: at $0.34 per hour 131 h of use."""
     card = make_result("box-1", 2.0, gpu_name="NVIDIA GeForce RTX 4090", recipe="lora")
-    fields = {"campaign_kind": SURVEY.campaign_kind, "params": {}, "costs": (campaigns.make_cost(card, 0.34),)}
-    campaign = campaigns.make_campaign([card], **fields)
+    campaign = campaigns.make_campaign([card], campaign_kind=SURVEY.campaign_kind, params={}, usd_per_gpu_hour=0.34)
     owned, choice = money(campaign, "What a budget buys, owned"), money(campaign, "Rent or buy")
 
     assert rows(owned, "budget", "buys")[2] == ("$5,000.00", "3 x NVIDIA GeForce RTX 4090 at $1,599.00")
@@ -284,14 +283,14 @@ def test_stored_params_of_other_versions_do_not_break_the_report() -> None:
 def test_a_gpu_without_a_price_is_not_left_out_in_silence() -> None:
     """The A100 has no price: the A10 is the cheapest of those that have one, and that is said."""
     usd = {A100: None, A10: 0.60}
-    costs = [
-        campaigns.make_cost(result, usd[gpu_kind_by_node(SURVEY)[result.spec.identity.node]])
-        for result in SURVEY.results
-    ]
-    table = money(SURVEY.model_copy(update={"costs": tuple(costs)}), "What a budget buys, rented")
+    results = tuple(
+        campaigns.at_price(run, usd[gpu_kind_by_node(SURVEY)[run.spec.identity.node]]) for run in SURVEY.results
+    )
+    campaign = SURVEY.model_copy(update={"results": results})
+    table = money(campaign, "What a budget buys, rented")
     assert f"No price of {A100} is known: it is compared by speed only." in table.notes
     assert rows(table, "work", "cheapest GPU")[1] == ("llama2-7b lora", A10)
-    remarks = survey_tables.headline(SURVEY.model_copy(update={"costs": tuple(costs)}))
+    remarks = survey_tables.headline(campaign)
     assert remarks[1].endswith(f"on {A10}, of those with a price.")
 
 

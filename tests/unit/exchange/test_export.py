@@ -25,9 +25,7 @@ from trainbench.results.artefacts import open_store
 NODE = "gpu-secret-7.corp.example"
 
 
-@pytest.fixture(autouse=True)
-def home(own_folder: Path) -> Path:
-    return own_folder
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def named() -> RunResult:
@@ -48,8 +46,8 @@ def named() -> RunResult:
     return made.model_copy(update={"missing": made.missing | {"cost": f"asked by {NODE}, GPU-{NODE}-0"}})
 
 
-def test_a_published_result_is_the_whole_result_without_names(home: Path) -> None:
-    (home / "result.json").write_text(make_result().model_dump_json())
+def test_a_published_result_is_the_whole_result_without_names(own_folder: Path) -> None:
+    (own_folder / "result.json").write_text(make_result().model_dump_json())
     done = trainbench("export", "result.json", "--output", "out", "--json")
     assert done.exit_code == 0, done.stderr
     file = Path(document_of(done)["file"])
@@ -57,18 +55,18 @@ def test_a_published_result_is_the_whole_result_without_names(home: Path) -> Non
     assert parse_result(file.read_bytes()) == anonymised(published(make_result()))
 
 
-def test_no_name_goes_out(home: Path) -> None:
-    (home / "result.json").write_text(named().model_dump_json())
+def test_no_name_goes_out(own_folder: Path) -> None:
+    (own_folder / "result.json").write_text(named().model_dump_json())
     trainbench("export", "result.json", "--output", "out")
-    (text,) = (path.read_text() for path in (home / "out").iterdir())
+    (text,) = (path.read_text() for path in (own_folder / "out").iterdir())
     for secret in ("secret", "corp", "10.1.2.3", "trainbench-gpu", "GPU-", "registry.example"):
         assert secret not in text, secret
 
 
-def test_names_stay_when_that_is_wanted(home: Path) -> None:
-    (home / "result.json").write_text(named().model_dump_json())
+def test_names_stay_when_that_is_wanted(own_folder: Path) -> None:
+    (own_folder / "result.json").write_text(named().model_dump_json())
     assert trainbench("export", "result.json", "--output", "out", "--with-names").exit_code == 0
-    (text,) = (path.read_text() for path in (home / "out").glob("*.json"))
+    (text,) = (path.read_text() for path in (own_folder / "out").glob("*.json"))
     assert NODE in text
 
 
@@ -110,7 +108,7 @@ def test_a_failed_run_and_a_drill_are_not_published(result: RunResult, message: 
         imported_result(result.model_dump_json().encode())
 
 
-def test_of_several_runs_one_must_be_chosen(home: Path) -> None:
+def test_of_several_runs_one_must_be_chosen(own_folder: Path) -> None:
     for round_ in (1, 2):
         open_store().write_result(make_result(round=round_))
     done = trainbench("export", "campaign-1")
@@ -121,12 +119,12 @@ def test_of_several_runs_one_must_be_chosen(home: Path) -> None:
     assert "has no run 'nine'" in trainbench("export", "campaign-1", "--run", "nine").stderr
 
 
-def test_an_encoder_decoder_run_is_exported_as_its_bench_file(home: Path) -> None:
+def test_an_encoder_decoder_run_is_exported_as_its_bench_file(own_folder: Path) -> None:
     """Its windows stay epochs: 2 and 1 s, 1.5 s in the mean."""
-    shutil.copy(BENCH_FILE, home)
+    shutil.copy(BENCH_FILE, own_folder)
     done = trainbench("export", BENCH_FILE.name, "--output", "out")
     assert done.exit_code == 0, done.stderr
-    (file,) = (home / "out").iterdir()
+    (file,) = (own_folder / "out").iterdir()
     assert file.name == BENCH_FILE.name
     (row,) = document_of(trainbench("compare", str(file), "--json"))["rows"]
     assert (row["name"], row["epoch_s"]) == (BENCH_FILE.stem, 1.5)
@@ -135,10 +133,10 @@ def test_an_encoder_decoder_run_is_exported_as_its_bench_file(home: Path) -> Non
 # --- import -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_exported_can_be_imported_compared_and_reported(home: Path) -> None:
+def test_what_was_exported_can_be_imported_compared_and_reported(own_folder: Path) -> None:
     """Twice the same document is one campaign."""
-    (home / "a.json").write_text(named().model_dump_json())
-    (home / "b.json").write_text(named().model_dump_json())
+    (own_folder / "a.json").write_text(named().model_dump_json())
+    (own_folder / "b.json").write_text(named().model_dump_json())
     done = trainbench("import", "a.json", "b.json", "--json")
     assert done.exit_code == 0, done.stderr
     (campaign_id,) = set(document_of(done)["campaigns"].values())
@@ -148,9 +146,9 @@ def test_what_was_exported_can_be_imported_compared_and_reported(home: Path) -> 
     assert trainbench("report", campaign_id).exit_code == 0
 
 
-def test_a_bad_file_is_reported_and_the_others_are_taken(home: Path) -> None:
-    (home / "good.json").write_text(make_result().model_dump_json())
-    (home / "bad.json").write_text("{")
+def test_a_bad_file_is_reported_and_the_others_are_taken(own_folder: Path) -> None:
+    (own_folder / "good.json").write_text(make_result().model_dump_json())
+    (own_folder / "bad.json").write_text("{")
     done = trainbench("import", "bad.json", "good.json", "missing.json")
     assert done.exit_code == 1
     assert "bad.json is left out: no JSON" in done.stderr

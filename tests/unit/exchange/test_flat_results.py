@@ -29,11 +29,7 @@ PUBLISHED: dict[str, Any] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("TRAINBENCH_STORE", str(tmp_path / "store"))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def publish(folder: Path, **changes: Any) -> None:
@@ -43,12 +39,12 @@ def publish(folder: Path, **changes: Any) -> None:
     path.write_text(json.dumps(fields))
 
 
-def test_each_run_is_a_row_named_by_its_folder(home: Path) -> None:
+def test_each_run_is_a_row_named_by_its_folder(own_folder: Path) -> None:
     """8,369.4557 tokens/s of 2,048 tokens: 4.0866 samples/s. 12,220 on 4 GPUs: 1.46 times as fast. Batch 1 x 4 = 4 on
     each GPU, so both are ranked. At $2 per GPU-hour 2 GPUs cost $4 an hour: 4 / (4.0866 x 3600) x 1000 = $0.2719.
     """
-    publish(home / "results")
-    publish(home / "results", world_size=4, tokens_per_sec=12220.341463838564)
+    publish(own_folder / "results")
+    publish(own_folder / "results", world_size=4, tokens_per_sec=12220.341463838564)
     done = trainbench("compare", "results", "--cost", "2", "2", "--json")
     two, four = document(done)["rows"]
     assert two["name"] == "bench-master-ddp-ws2-seq2048_results"
@@ -59,9 +55,9 @@ def test_each_run_is_a_row_named_by_its_folder(home: Path) -> None:
     assert four["relative_rate"] == pytest.approx(1.46, abs=0.001)
 
 
-def test_they_are_not_ranked_against_runs_of_ours(home: Path) -> None:
-    publish(home / "theirs")
-    write(home / "ours", make_result(model="tier-a", recipe="full", optimizer="adamw_torch", seq_length=2048))
+def test_they_are_not_ranked_against_runs_of_ours(own_folder: Path) -> None:
+    publish(own_folder / "theirs")
+    write(own_folder / "ours", make_result(model="tier-a", recipe="full", optimizer="adamw_torch", seq_length=2048))
     text = " ".join(trainbench("compare", "theirs", "ours").stdout.split())
     assert "measured by a flat result.json vs trainbench" in text
     assert "2 different jobs" in text
@@ -75,14 +71,14 @@ def test_they_are_not_ranked_against_runs_of_ours(home: Path) -> None:
         ({"seq_len": "2048"}, "seq_len"),
     ],
 )
-def test_a_wrong_field_is_named(home: Path, changes: dict[str, Any], reason: str) -> None:
-    publish(home / "results", **changes)
+def test_a_wrong_field_is_named(own_folder: Path, changes: dict[str, Any], reason: str) -> None:
+    publish(own_folder / "results", **changes)
     done = trainbench("compare", "results")
     assert done.exit_code == 1
     assert "is left out: no flat result of a strategy comparison: " in done.stderr
     assert reason in done.stderr.split("strategy comparison: ")[1]
 
 
-def test_a_result_without_a_schema_is_still_ours_and_broken(home: Path) -> None:
-    (home / "result.json").write_text('{"strategy": "ddp"}')
+def test_a_result_without_a_schema_is_still_ours_and_broken(own_folder: Path) -> None:
+    (own_folder / "result.json").write_text('{"strategy": "ddp"}')
     assert "has no schema_version" in trainbench("compare", "result.json").stderr

@@ -10,19 +10,18 @@ import pytest
 
 from tests.builders import make_result
 from tests.builders.commands import trainbench
+from tests.unit.exchange.test_flat_results import PUBLISHED
 from trainbench.exchange.flat_summary import flat_summary
-
-DDP = {
-    "strategy": "ddp", "world_size": 2, "rank": 0, "seq_len": 2048, "tier": "A", "steps": 100, "per_device_batch": 1,
-    "grad_accum": 4, "tokens_per_sec": 8369.455699192402, "mean_step_time_sec": 0.4893986117156026,
-    "mean_loss": 6.133937082792583, "peak_vram_gb": 13.96808448, "h2d_gbps_per_gpu": 1.6738911398384803e-05,
-}  # fmt: skip
 
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     four = {"world_size": 4, "tokens_per_sec": 12220.341463838564}
-    runs = {"ddp-ws2": DDP, "ddp-ws4": DDP | four, "zero2-ws4": DDP | four | {"strategy": "zero2", "mean_loss": None}}
+    runs = {
+        "ddp-ws2": PUBLISHED,
+        "ddp-ws4": PUBLISHED | four,
+        "zero2-ws4": PUBLISHED | four | {"strategy": "zero2", "mean_loss": None},
+    }
     for name, run in runs.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "result.json").write_text(json.dumps(run))
@@ -35,7 +34,7 @@ def test_the_metrics_are_the_files_own_with_their_scaling(results: Path) -> None
     assert done.exit_code == 0
     with (results / "summary" / "metrics.csv").open() as file:
         first, second, third = csv.DictReader(file)
-    assert {name: first[name] for name in DDP} == {name: str(value) for name, value in DDP.items()}
+    assert {name: first[name] for name in PUBLISHED} == {name: str(value) for name, value in PUBLISHED.items()}
     assert [float(row["scaling_efficiency_pct"]) for row in (first, second, third)] == [
         100.0, pytest.approx(73.0056, abs=1e-4), 100.0,
     ]  # fmt: skip
@@ -58,7 +57,7 @@ def test_a_strategy_that_nobody_knows_and_a_column_without_values_are_not_drawn(
     for path in results.glob("*/result.json"):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"h2d_gbps_per_gpu": None}))
     (results / "ddp-ws2" / "result.json").write_text(
-        json.dumps(DDP | {"strategy": "own-ring", "h2d_gbps_per_gpu": None})
+        json.dumps(PUBLISHED | {"strategy": "own-ring", "h2d_gbps_per_gpu": None})
     )
     summary = flat_summary(results, ())
     assert summary is not None
@@ -67,7 +66,7 @@ def test_a_strategy_that_nobody_knows_and_a_column_without_values_are_not_drawn(
 
 
 def test_a_broken_file_is_named_and_the_others_are_reported(results: Path) -> None:
-    (results / "ddp-ws2" / "result.json").write_text(json.dumps(DDP | {"world_size": 0}))
+    (results / "ddp-ws2" / "result.json").write_text(json.dumps(PUBLISHED | {"world_size": 0}))
     (results / "zero2-ws4" / "result.json").write_text('{"strategy": "zero2"')
     done = trainbench("report", str(results))
     assert done.exit_code == 1

@@ -123,6 +123,26 @@ def test_what_a_notice_says(history: History) -> None:
     assert (notice.opened_at, notice.level) == (ENDED_AT, Level.ERROR)
 
 
+def test_a_notice_tells_of_one_night_and_ends_by_what_opened_it(history: History) -> None:
+    """-10, then -7 %, then -4.9 % and -4.5 %: each night's own figures, and half of the first ends it."""
+    for day, rate in enumerate([9.0, 9.3], start=1):
+        history.record(night(day, {"node-1": rate}, {"node-1": Why.SLOW}, findings=(_explained(rate),)))
+    (notice,) = history.open_notices()
+    assert (notice.deviation_text, notice.finding.cause) == ("samples/s −7.0 % against its peers", "explains 7.0")
+    assert notice.reason.startswith("samples/s −7.0 %")
+    assert [deviation for *_, deviation in notice.deviations] == [pytest.approx(-10.0)]
+    assert (notice.campaign_id, notice.opened_at) == ("night-1", ENDED_AT)
+    history.record(night(3, {"node-1": 9.51}, {"node-1": Why.BEHIND}))
+    assert history.open_notices() == (notice,)  # another reason says nothing of this one
+    history.record(night(4, {"node-1": 9.55}, {"node-1": Why.BEHIND}))
+    (closed,) = stored(history, notices)
+    assert (closed["ended"], closed["deviation"]) == (LESS, pytest.approx(-7.0))
+
+
+def _explained(rate: float) -> Finding:
+    return make_finding("node-1", Why.SLOW, cause=f"explains {100 - 10 * rate:.1f}")
+
+
 def test_all_that_opened_a_notice_has_to_be_over(history: History) -> None:
     """-10 % against peers and past: where the peers have become as slow, it is not well again."""
     for day, (peers, past) in enumerate([(10.0, 10.0), (9.0, 10.0), (9.0, 10.0), (9.0, 9.4), (9.0, 9.4)], start=1):
@@ -159,7 +179,7 @@ def test_a_change_of_the_fleet_has_one_finding(history: History) -> None:
         history.record(night(day, dict.fromkeys(names, 9.5), dict.fromkeys(names, Why.CHANGED), findings=(change,)))
     opened = history.open_notices()
     assert len(opened) == 256
-    assert {notice.finding for notice in opened} == {change}
+    assert {notice.finding.model_copy(update={"evidence": ()}) for notice in opened} == {change}
 
 
 def test_a_drill_is_over_with_its_run_and_says_nothing_of_the_node(history: History) -> None:

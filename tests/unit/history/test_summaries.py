@@ -103,7 +103,7 @@ def test_when_nothing_ran_the_nodes_are_missed_all_the_same() -> None:
 def test_a_verdict_keeps_each_comparison_and_the_state_of_its_node() -> None:
     """9.8 against peers of 10.0, a past of 10.2 and a level of 9.9; memory only beside its past. Slow at other work."""
     memory = make_comparison(7.2, 7.1, Against.PAST, Metric.MEMORY_GB)
-    first = make_node("node-1", 9.8, peers=10.0, past=10.2, level=9.9, why=Why.BEHIND, noise_pct=0.2)
+    first = make_node("node-1", 9.8, peers=10.0, past=10.2, level=9.9, why=Why.BEHIND)
     first = first.model_copy(update={"comparisons": (*first.comparisons, memory)})
     groups = [make_group([first], "a"), make_group([make_node("node-1", 9.0, peers=10.0, why=Why.SLOW)], "b")]
     groups += [make_group([make_node("node-2")], name) for name in "ab"]
@@ -114,11 +114,12 @@ def test_a_verdict_keeps_each_comparison_and_the_state_of_its_node() -> None:
         ("red", "slow", "red", "slow"),
     ]
     expected = {
-        "deviation_pct": -2.0, "past_deviation_pct": 100 * (9.8 / 10.2 - 1), "past_expected": 10.2, "noise_pct": 0.2,
+        "deviation_pct": -2.0, "past_deviation_pct": 100 * (9.8 / 10.2 - 1), "past_expected": 10.2,
         "level_deviation_pct": 100 * (9.8 / 9.9 - 1), "level_expected": 9.9, "temperature_deviation_c": None,
-        "memory_deviation_pct": 100 * (7.2 / 7.1 - 1),
+        "memory_deviation_pct": 100 * (7.2 / 7.1 - 1), "deviation": 100 * (9.8 / 10.2 - 1),
     }  # fmt: skip
     assert {name: verdicts[0][name] for name in expected} == pytest.approx(expected)
+    assert (verdicts[0]["metric"], verdicts[0]["against"]) == ("samples_per_second", "past")
 
 
 def test_the_verdict_s_run_is_the_one_in_the_middle() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract.result import RunResult, Status
+from bench_image.contract.result import Phase, RunResult, Status
 from bench_image.contract.spec import Drill
 from tests.builders import STARTED_AT, make_failed, make_result
 from tests.builders.pipelines import assessed
@@ -112,6 +112,75 @@ def test_no_measurement_at_all_heads_the_verdict_with_each_cause_and_its_number_
         f"1 run found no free node ({NO_ROOM})"
     )
     assert len(of_nodes) == 3
+
+
+SAID = "transformers 5.23.0 of this image builds no 'llama' from this config.json: AttributeError: rope"
+REFUSED = {"kind": "ContractError", "status": Status.ERROR, "message": SAID, "phase": Phase.BUILD}
+
+
+@pytest.mark.parametrize("ends", [(REFUSED,) * 4, (REFUSED, BUSY, GONE, REFUSED)], ids=["all", "the free ones"])
+def test_work_that_no_node_can_begin_is_the_campaign_s_fault_told_once(ends: tuple[dict[str, Any], ...]) -> None:
+    """One bad config.json turned every node of the night red, with a notice for each."""
+    night = campaign_of(PLAN, failed_runs(PLAN, *ends))
+    (alarm,) = night.alarms
+
+    assert night.node_states == night.red_nodes == night.unjudged_failures == ()
+    of = {4: "4 runs on 4 nodes", 2: "2 runs on 2 nodes"}[ends.count(REFUSED)]
+    text = "night-7: the work could begin on no node, so the campaign is at fault and no node. "
+    assert red_texts(night) == [f"{text}Each of {of} says: {SAID}"]
+    assert alarm.resolution.startswith("change what the error names (the campaign's model, dimensions, weights")
+    assert exit_code(night) == ExitCode.RED
+    assert verdict_text.verdict(night) == (
+        "The work could begin on no node, so the campaign is at fault and no node. No node was judged."
+    )
+    assert verdict_text.next_lines(night) == (f"Next: {alarm.resolution}.",)
+
+
+def test_work_that_some_node_could_begin_is_the_fault_of_the_others() -> None:
+    results = failed_runs(PLAN, REFUSED, REFUSED, REFUSED, REFUSED)
+    results[2] = make_result("node-3", 9.5).model_copy(update={"spec": PLAN.specs[2]})
+    night = campaign_of(PLAN, results)
+
+    assert [node.state for node in night.nodes] == [State.RED, State.RED, State.NOT_CHECKED, State.RED]
+    assert night.alarms == ()
+
+
+@pytest.mark.parametrize(
+    "end", [{"phase": Phase.MEASURE}, {"kind": "AcceleratorError"}], ids=["while it measured", "of the GPU"]
+)
+def test_an_equal_failure_that_is_no_refusal_of_the_work_stays_the_nodes_fault(end: dict[str, Any]) -> None:
+    night = campaign_of(PLAN, failed_runs(PLAN, *[REFUSED | end] * 4))
+
+    assert [node.state for node in night.nodes] == [State.RED] * 4
+
+
+def test_of_two_works_the_impossible_one_is_named_and_the_other_judges_the_nodes() -> None:
+    """A drill is looked for where it could be seen."""
+    form = {"nodes": NODES, "strategies": ["single", "fsdp"], "gpus_per_node": 2, "rounds": 1, "drill_node": "node-3"}
+    plan = make_plan(parse_params(form), Fleet(), "night-7")
+    results = failed_runs(plan, *[REFUSED] * 8)
+    for place, spec in enumerate(plan.specs):
+        if spec.placement.gpus_per_node == 1:
+            rate = 5.0 if spec.identity.node == "node-3" else 9.5
+            results[place] = make_result(spec.identity.node, rate).model_copy(update={"spec": spec})
+    night = campaign_of(plan, results)
+    (alarm,) = night.alarms
+
+    assert {node.node: node.state for node in night.node_states} == dict.fromkeys(NODES, State.WELL) | {
+        "node-3": State.DRILL
+    }
+    assert alarm.summary.startswith("the work of ")
+    assert "fsdp" in alarm.summary
+
+
+@pytest.mark.parametrize("kind", [CampaignKind.CONFIGURATIONS, CampaignKind.STRATEGIES, CampaignKind.INTERCONNECT])
+def test_where_runs_are_compared_impossible_work_is_told_once_too(kind: CampaignKind) -> None:
+    params = PLANNERS[kind].params({"nodes": NODES, "gpus_per_node": 1}, locally=False)
+    plan = make_plan(params, Fleet(), "night-7", kind)
+    night = campaign_of(plan, failed_runs(plan, *[REFUSED] * len(plan.specs)))
+
+    assert [alarm.category for alarm in night.alarms] == ["impossible_work"]
+    assert len(red_texts(night)) == 1
 
 
 OOM = {"kind": "OutOfMemoryError", "status": Status.OOM, "message": "79 of 80 GB"}

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from bench_image.contract.options import SINGLE_GPU
+from bench_image.contract.parse import parse_result
 from bench_image.contract.result import RunError, RunResult
 from bench_image.contract.spec import RunSpec
+from committed import committed
 from tests.builders import make_failed, make_links, make_result
 from trainbench.core.verdicts import BAD_LINK, Level
 from trainbench.judging.gangs import SLOW_EXCHANGE, SLOW_RANK, link_findings, outcome_of, played, slow_rank_findings
@@ -178,6 +181,34 @@ def test_the_rank_that_computes_longest_is_named_with_what_the_others_wait() -> 
 )
 def test_where_nothing_is_wrong_nobody_is_named(odd: Sequence[Sequence[float]]) -> None:
     assert slow_rank_findings([gang(WELL, WELL, WELL, odd)], 5.0) == ()
+
+
+def paced(run: RunResult, graph: str, step_s: float) -> RunResult:
+    """The run with its CUDA graph and the median of its measured steps."""
+    assert run.chosen
+    assert run.performance.step_time
+    chosen = run.chosen.model_copy(update={"execution": {"CUDA graph": graph}})
+    step_time = run.performance.step_time.model_copy(update={"median_s": step_s})
+    performance = run.performance.model_copy(update={"step_time": step_time})
+    return run.model_copy(update={"chosen": chosen, "performance": performance})
+
+
+@pytest.mark.parametrize(
+    ("graph", "step_s", "is_named"),
+    [("off", 0.58, True), ("off", 0.57, False), ("the whole step, with its communication", 0.40, True)],
+)
+def test_where_the_profiler_slows_the_host_down_nobody_is_named(graph: str, step_s: float, is_named: bool) -> None:
+    """A profiled step takes 0.60 s: 3.4 and 5.3 % more than the measured ones. A graph is launched once."""
+    run = paced(gang(WELL, WELL, WELL, SLOW), graph, step_s)
+    assert bool(slow_rank_findings([run], 5.0)) is is_named
+
+
+def test_no_gang_on_healthy_h200s_names_a_slow_rank() -> None:
+    runs = [parse_result(text.encode()) for text in committed("four-gpus-h200-2026-11-28/*/result.json").values()]
+    gangs = [run for run in runs if run.spec.placement.strategy not in SINGLE_GPU]
+
+    assert len(gangs) == 36
+    assert [finding for finding in slow_rank_findings(gangs, 5.0) if finding.category == SLOW_RANK] == []
 
 
 def test_ranks_that_scatter_hide_a_slow_one() -> None:

@@ -223,6 +223,9 @@ def test_every_committed_result_of_an_unshared_gpu_lies_in_the_bands() -> None:
             seen["matmul_bf16_tflops"].append(result.probes.matmul_tflops / 989 * 100)
         for share in probe_shares(result):
             seen[share.rate].append(share.pct)
+    assert len(seen["peer_gb_per_s"]) == 36
+    assert min(seen["peer_gb_per_s"]) == pytest.approx(43.8, abs=0.1)  # once, of four that copied at the same time
+    seen["peer_gb_per_s"].remove(min(seen["peer_gb_per_s"]))
     for one in document("probes-h200-2026-11-23/probes.json")["rounds"]:
         for rate, pcts in seen.items():
             if rate != "peer_gb_per_s":  # one GPU

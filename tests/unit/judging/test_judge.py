@@ -174,7 +174,7 @@ def test_nodes_that_changed_or_were_shared_say_nothing_of_the_round(rates: tuple
 
 def test_what_nights_did_to_all_nodes_is_no_chance_of_one() -> None:
     """Nights of +-1 % for all five: chance reaches 3 %, so tonight's -1.2 % of all is no change. Without what they
-    share the nights are equal, and only the prior is left: 0.5 %, 2 of 47 degrees of freedom.
+    share the nights are equal, and only the prior is left: 0.5 %, 2 of the 2 + (5 - 1) x 9 degrees of freedom.
     """
     runs = [make_result(f"node-{i}", 9.88 if i < 5 else 9.88 * 0.98) for i in range(1, 6)]
     earlier = [
@@ -188,7 +188,7 @@ def test_what_nights_did_to_all_nodes_is_no_chance_of_one() -> None:
     assert slow
     assert slow.deviation == pytest.approx(-2.0)
     variance = (1 + math.pi / 20) * (1 + math.pi / 8)  # of eleven nights, and of the four others
-    chance = chance_quantile(47, 5) * 0.005 * math.sqrt(2 / 47 * variance)
+    chance = chance_quantile(38, 5) * 0.005 * math.sqrt(2 / 38 * variance)
     assert slow.chance == pytest.approx(to_pct(chance))
 
 

@@ -52,6 +52,7 @@ def test_the_shipped_levels_are_those_of_the_results_that_they_name() -> None:
     assert [(level.strategy, level.num_runs, level.num_gpus) for level in parse_levels(text, "it")] == [
         ("single", 14, 5),
         ("ddp", 7, 4),
+        ("single", 6, 5),
     ]
 
 
@@ -145,7 +146,7 @@ def test_the_fleet_s_own_levels_come_first_and_only_where_they_are_wanted() -> N
     text = levels_toml([own])
 
     with_own = load_levels(LevelSource.OWN, text).known
-    assert [level.origin for level in with_own] == ["own", "shipped", "shipped"]
+    assert [level.origin for level in with_own] == ["own", "shipped", "shipped", "shipped"]
     assert level_of(run(f"{AA}/presets/tuned-1"), with_own) == own
     assert load_levels(LevelSource.SHIPPED, text) == load_levels(LevelSource.OWN, None)
     assert load_levels(LevelSource.NONE, text) == NO_LEVELS

@@ -49,10 +49,12 @@ class TestEstimates:
         assert within_runs([[run(1, -0.1, 0.1)], [run(1, -0.3, 0.3)]]) == (pytest.approx(0.1**0.5), 2)
 
     def test_the_larger_estimate_counts(self) -> None:
-        """One node, two runs. Logs 0.2 apart: between runs 0.2 / sqrt(2) = 0.1414, windows equal. Then equal runs with
-        windows of -0.1 and 0.1: 0.1414 within each, 0 between.
+        """One node, two runs. Logs 0.2 apart: between runs the variance 0.02 with one degree of freedom, beside the
+        prior's 0.25e-4 with two; windows equal. Then equal runs with windows of -0.1 and 0.1: 0.1414 within each, 0
+        between.
         """
-        assert pooled([[run(1, 0.0, 0.0), run(2, 0.2, 0.2)]]).noise == (pytest.approx(0.02**0.5), 1)
+        between = ((0.02 + 2 * 0.25e-4) / 3) ** 0.5
+        assert pooled([[run(1, 0.0, 0.0), run(2, 0.2, 0.2)]]).noise == (pytest.approx(between), 3)
         assert pooled([[run(1, -0.1, 0.1), run(2, -0.1, 0.1)]]).noise == (pytest.approx(0.02**0.5), 2)
 
     def test_nothing_repeated_nothing_known(self) -> None:
@@ -101,25 +103,49 @@ class TestHalfWidth:
 class TestPool:
     def test_one_bad_variance_counts_for_four_times_the_median_at_most(self) -> None:
         """Variances 1, 1, 1 and 100, two degrees of freedom each: (3 * 1 + 4) / 4 = 1.75."""
-        noise = median_noise([(1.0, 2), (1.0, 2), (1.0, 2), (100.0, 2)])
+        noise = median_noise(dict(enumerate([(1.0, 2), (1.0, 2), (1.0, 2), (100.0, 2)])))
         assert noise
         assert (noise.sd, noise.degrees_of_freedom) == (pytest.approx(1.75**0.5), 8)
 
     def test_of_two_nobody_knows_which_is_typical(self) -> None:
-        noise = median_noise([(1.0, 2), (100.0, 2)])
+        noise = median_noise({0: (1.0, 2), 1: (100.0, 2)})
         assert noise
         assert noise.sd == pytest.approx(50.5**0.5)
 
     def test_between_runs_less_what_a_round_does_to_all(self) -> None:
         """Three units gain 1.0 from round 1 to 2, but the third only 0.6: residuals (-0.5, 0.5) twice and (-0.3, 0.3),
-        less the rounds' medians (-0.5, 0.5): 0, 0 and +-0.2, so variances 0, 0 and 0.08. Median and cap are 0.
+        less the rounds' medians (-0.5, 0.5): 0, 0 and +-0.2, so squares 0, 0 and 0.08, of which a common effect of
+        three leaves two thirds: 0.12. Median and cap are 0, and half of the prior's variance is left.
         """
         units = [[run(1, 0.0), run(2, 1.0)], [run(1, 0.0), run(2, 1.0)], [run(1, 0.0), run(2, 0.6)]]
         pool = pooled(units)
-        assert pool.noise
-        assert pool.noise.sd == 1e-4
-        assert pool.own[2].sd == pytest.approx(0.08**0.5)
+        assert pool.noise == (pytest.approx(0.005 / 2**0.5), 4)
+        assert pool.own[2].sd == pytest.approx(0.12**0.5)
         assert set(pool.own) == {2}
+
+    def test_two_units_halve_what_differs_between_them_and_share_its_degree_of_freedom(self) -> None:
+        """The first goes from -0.1 to 0.1, the second stays: their differences, -0.1 and 0.1, have the variance 0.02,
+        so one run has 0.01. Less the common effects of -0.05 and 0.05 each of them has squares of 0.005, half of that.
+        Two differences are one degree of freedom, not two; the prior adds two of 0.25e-4.
+        """
+        units = [[run(1, -0.1), run(2, 0.1)], [run(1, 0.0), run(2, 0.0)]]
+        assert pooled(units).noise == (pytest.approx(((0.01 + 2 * 0.25e-4) / 3) ** 0.5), 3)
+        assert between_runs(units, rounds_are_shared=True) == (pytest.approx(0.1), 1)
+
+    @pytest.mark.parametrize("num_units", [2, 3, 4, 8])
+    def test_what_units_have_in_common_takes_no_part_of_their_noise(self, num_units: int) -> None:
+        """1,000 nights of three rounds at 1 %: the root of the mean variance, less the prior's part, is that 1 %."""
+        draw = np.random.default_rng(1)
+        found = []
+        for _ in range(1000):
+            logs = draw.normal(0, 0.01, (num_units, 3)) + draw.normal(0, 0.05, 3)
+            pool = pooled([[run(place, log) for place, log in enumerate(unit)] for unit in logs])
+            assert pool.noise
+            found.append(pool.noise)
+        (df,) = {noise.degrees_of_freedom - 2 for noise in found}
+        assert df == 2 * (num_units - 1)
+        squares = statistics.fmean(((df + 2) * noise.sd**2 - 2 * 0.25e-4) / df for noise in found)
+        assert math.sqrt(squares) == pytest.approx(0.01, rel=0.1)
 
     def test_a_unit_that_scatters_within_the_run_is_apart(self) -> None:
         quiet = [[run(1, 0.001 * i, -0.001 * i, 0.0)] for i in (1, 2, 3, 2, 1)]

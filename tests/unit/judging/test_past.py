@@ -122,10 +122,11 @@ def test_a_past_of_one_night_is_as_wide_as_the_prior_or_the_runs() -> None:
 
 def test_what_a_night_did_to_all_units_is_no_noise_of_one() -> None:
     """Logs +-0.010 and +-0.012, two of each: the nights' common +-0.011 leaves +-0.001. A quarter of the variance went
-    with it, so it is 2e-6 * 4/3; the prior is 0.5 %, two degrees of freedom: (2 * 25e-6 + 4 * 2e-6 * 4/3) / 6.
+    with it, so it is 2e-6 * 4/3, and one degree of freedom of four; the prior is 0.5 % with two: (2 * 25e-6 +
+    3 * 2e-6 * 4/3) / 5.
     """
     of = pasts(*([10 * math.exp(sign * log) for sign in (1, -1)] for log in (0.010, 0.012) * 2))
-    assert night_noise(of, None, without_common=True).sd == pytest.approx((182e-6 / 18) ** 0.5)
+    assert night_noise(of, None, without_common=True).sd == pytest.approx((58e-6 / 5) ** 0.5)
 
 
 @pytest.mark.parametrize("num_together", [1, 3])

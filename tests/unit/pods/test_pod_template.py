@@ -43,24 +43,6 @@ def template(tmp_path: Path) -> Template:
     return settings
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 40)), "10,000 values"),
-        ("a: &a [*a]\n", "50 levels deep"),
-        ("a: " + "[" * 5_000, "50 levels deep"),
-        ("x" * 1_000_001, "larger than the 1,000,000 bytes"),
-    ],
-    ids=["aliases of aliases", "an alias of itself", "deep", "long"],
-)
-def test_a_yaml_bomb_is_one_sentence(tmp_path: Path, text: str, reason: str) -> None:
-    path = tmp_path / "template.yaml"
-    path.write_text(text)
-    with pytest.raises(PodTemplateError, match=reason) as error:
-        read_template(path)
-    assert len(str(error.value)) < 1_000
-
-
 def base(**fields: Any) -> dict[str, Any]:
     return {"spec": {"containers": [{"name": "base", **fields}]}}
 
@@ -236,7 +218,7 @@ def test_a_field_that_the_benchmark_needs_is_refused_with_the_reason(
         ("apiVersion: v1\nkind: Pod\nspec: {hostIPC: true, hostIPC: false}", "the key 'hostIPC' stands twice"),
         ("apiVersion: v1\nkind: Pod\nspec: {containers: []}", "spec.containers is empty"),
         ("apiVersion: v1\nkind: Pod\nstatus: {}", "status: the cluster sets it"),
-        ("apiVersion: v1\nkind: Pod\nspec: {tolerations: [{efect: x}]}", r"tolerations\[0\].efect: unknown field"),
+        ("x" * 1_000_001, "larger than the 1,000,000 bytes"),
     ],
 )
 def test_a_file_that_is_no_template_is_refused(text: str, message: str, template: Template) -> None:

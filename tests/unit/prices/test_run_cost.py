@@ -10,7 +10,7 @@ from tests.builders import make_cpu_result, make_failed, make_result
 from trainbench.core.number_checks import QuantityError
 from trainbench.prices.price_tables import Price, given_price, price_for
 from trainbench.prices.quote import savings_pct, usd_per_1m_tokens, usd_per_1000_samples, work_hours
-from trainbench.prices.run_cost import price_run, with_cost
+from trainbench.prices.run_cost import cost_of, gpu_hours, priced, run_usd
 
 H200 = Price(
     provider="OCI",
@@ -60,27 +60,30 @@ class TestFormulas:
             savings_pct(wrong, 1.0)
 
 
-class TestPriceRun:
+class TestPricedRun:
     def test_by_hand(self) -> None:
         """360 s at $80 / 8 = $1.00; 10 / (10 * 3.6) = $0.27778; 5120 tokens/s: 10 / 18.432 = $0.54253."""
-        cost = price_run(make_result(samples_per_s=10.0, total_s=360.0), H200)
-        assert (cost.usd_per_gpu_hour, cost.gpu_hours, cost.run_usd) == (10.0, 0.1, 1.0)
-        assert cost.usd_per_1000_samples == pytest.approx(0.27778, abs=1e-5)
-        assert cost.usd_per_1m_tokens == pytest.approx(0.54253, abs=1e-5)
-        assert (cost.price_as_of, cost.reason) == ("2026-11-21", None)
+        run = priced(make_result(samples_per_s=10.0, total_s=360.0), H200)
+        cost = cost_of(run)
+        assert (cost["usd_per_gpu_hour"], cost["gpu_hours"], cost["run_usd"]) == (10.0, 0.1, 1.0)
+        assert cost["usd_per_1000_samples"] == pytest.approx(0.27778, abs=1e-5)
+        assert cost["usd_per_1m_tokens"] == pytest.approx(0.54253, abs=1e-5)
+        assert (cost["price_as_of"], cost["reason"]) == ("2026-11-21", None)
+        assert not [path for path in run.missing if path.startswith("cost")]
+        assert parse_result(run.model_dump_json()) == run
 
     def test_a_price_given_for_a_cpu_trial_counts_per_process_and_hour(self) -> None:
         """36 s of one process at $10 per hour are $0.10, and no GPU-hours."""
-        cost = price_run(make_cpu_result(total_s=36.0), given_price(10.0, None))
-        assert (cost.gpu_hours, cost.run_usd, cost.reason) == (None, 0.1, None)
+        run = priced(make_cpu_result(total_s=36.0), given_price(10.0, None))
+        assert (gpu_hours(run), run_usd(run), cost_of(run)["reason"]) == (None, 0.1, None)
 
     def test_every_node_of_the_gang_counts(self) -> None:
         """360 s on 2 nodes x 4 GPUs = 0.8 GPU-hours = $8.00; 80 / (10 * 3.6) = $2.2222; 5120 tokens/s: $4.3403."""
         gang = {"strategy": "ddp", "nodes": 2, "gpus_per_node": 4, "peers": ("node-2",)}
-        cost = price_run(make_result(samples_per_s=10.0, total_s=360.0, **gang), H200)
-        assert (cost.gpu_hours, cost.run_usd) == (0.8, 8.0)
-        assert cost.usd_per_1000_samples == pytest.approx(2.2222, abs=1e-4)
-        assert cost.usd_per_1m_tokens == pytest.approx(4.3403, abs=1e-4)
+        cost = cost_of(priced(make_result(samples_per_s=10.0, total_s=360.0, **gang), H200))
+        assert (cost["gpu_hours"], cost["run_usd"]) == (0.8, 8.0)
+        assert cost["usd_per_1000_samples"] == pytest.approx(2.2222, abs=1e-4)
+        assert cost["usd_per_1m_tokens"] == pytest.approx(4.3403, abs=1e-4)
 
     @pytest.mark.parametrize(
         ("result", "reason"),
@@ -91,30 +94,23 @@ class TestPriceRun:
         ],
     )
     def test_without_a_price_nothing_is_zero(self, result: RunResult, reason: str) -> None:
-        cost = price_run(result, None)
-        assert cost.run_usd is None
-        assert cost.usd_per_1000_samples is None
-        assert cost.reason
-        assert cost.reason.startswith(reason)
+        run = priced(result, None)
+        cost = cost_of(run)
+        assert (cost["run_usd"], cost["usd_per_1000_samples"]) == (None, None)
+        assert str(cost["reason"]).startswith(reason)
+        assert parse_result(run.model_dump_json()) == run
 
-
-class TestWithCost:
-    def test_each_null_has_its_own_reason(self) -> None:
+    @pytest.mark.parametrize(("result", "why"), [(make_failed(), "the run ended as oom"), (make_cpu_result(), None)])
+    def test_each_null_has_its_own_reason(self, result: RunResult, why: str | None) -> None:
         """The price was given, so it has no date; that the run failed is why there is no price of a sample."""
-        price = price_for(None, (), 0.05)
-        priced = with_cost(make_failed(), price_run(make_failed(), price))
-        assert priced.missing["cost.price_as_of"] == "the price was given for this run and has no date"
-        assert priced.missing["cost.cost_per_1000_samples_usd"] == "the run ended as oom"
+        run = priced(result, price_for(None, (), 0.05))
+        assert run.missing["cost.price_as_of"] == "the price was given for this run and has no date"
+        assert (run.missing.get("cost.cost_per_1000_samples_usd"), cost_of(run)["reason"]) == (why, why)
+        assert parse_result(run.model_dump_json()) == run
 
-    def test_the_section_is_filled_and_no_reason_is_left_over(self) -> None:
-        result = make_result()
-        priced = with_cost(result, price_run(result, H200))
-        assert priced.cost.cost_per_1000_samples_usd == pytest.approx(10 / (9.5 * 3.6))
-        assert not [path for path in priced.missing if path.startswith("cost")]
-        assert parse_result(priced.model_dump_json()) == priced
-
-    @pytest.mark.parametrize("price", [None, price_for(None, (), 0.05)])
-    def test_what_stays_null_has_its_reason(self, price: Price | None) -> None:
-        for result in (make_cpu_result(), make_failed()):
-            priced = with_cost(result, price_run(result, price))
-            assert parse_result(priced.model_dump_json()) == priced
+    def test_a_run_of_unknown_length_has_the_price_of_a_sample_only(self) -> None:
+        run = make_result()
+        endless = run.model_copy(update={"startup": run.startup.model_copy(update={"total_s": None})})
+        cost = cost_of(priced(endless, H200))
+        assert (cost["run_usd"], cost["reason"]) == (None, "the run's duration is not known")
+        assert cost["usd_per_1000_samples"] is not None

@@ -8,19 +8,24 @@ from bench_image.contract.parse import parse_result
 from committed import PACKED, committed
 from trainbench.judging.levels import KnownLevel, made_levels
 
-AA = "aa-h200-2026-11-22"
+AA, GANGS, TODAY = "aa-h200-2026-11-22", "four-gpus-h200-2026-11-28", "models-h200-2026-11-28"
 FILES = (
-    ("nights/night-independent-*", "presets/tuned-*", "redesign/tuned-*", "redesign-nights/night-independent-*"),
-    ("ddp/night-ddp-*", "redesign-nights/night-ddp-*"),
-)
-PROGRAM, AS_OF = "0.1.0", date(2026, 11, 22)
+    (
+        f"{AA}: nights/night-independent-*", f"{AA}: presets/tuned-*", f"{AA}: redesign/tuned-*",
+        f"{AA}: redesign-nights/night-independent-*",
+    ),
+    (f"{AA}: ddp/night-ddp-*", f"{AA}: redesign-nights/night-ddp-*"),
+    (f"{GANGS}: llama-3.1-8b-independent-*", f"{TODAY}: llama-3.1-8b-qlora-*-b8-s512-*"),
+)  # fmt: skip
+MADE_BY = (("0.1.0", date(2026, 11, 22)), ("0.1.0", date(2026, 11, 22)), ("0.2.0", date(2026, 11, 28)))
 
 
 def levels() -> tuple[KnownLevel, ...]:
-    """One for each of FILES: the two works of the nightly check."""
+    """One for each of FILES: the two works of the nightly check, and the first of them with a model of today."""
     made: list[KnownLevel] = []
-    for patterns in FILES:
-        texts = [text for pattern in patterns for text in committed(f"{AA}/{pattern}/result.json").values()]
-        named = tuple(f"docs/results/{AA}/{PACKED}: {pattern}" for pattern in patterns)
-        made += made_levels([parse_result(text.encode()) for text in texts], PROGRAM, AS_OF, named)
+    for sources, (program, as_of) in zip(FILES, MADE_BY, strict=True):
+        patterns = [source.replace(": ", "/") for source in sources]
+        texts = [text for pattern in patterns for text in committed(f"{pattern}/result.json").values()]
+        named = tuple(f"docs/results/{source.replace(': ', f'/{PACKED}: ')}" for source in sources)
+        made += made_levels([parse_result(text.encode()) for text in texts], program, as_of, named)
     return tuple(made)

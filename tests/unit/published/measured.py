@@ -23,7 +23,7 @@ GRAPHS, FLOAT8, ACCUMULATION, FLOAT8_LORA = (
     "float8-accumulation-h200-2026-11-23",
     "float8-lora-h200-2026-11-23",
 )
-TWO_GPUS = "two-gpus-h200-2026-11-28"
+GANGS = "four-gpus-h200-2026-11-28"
 START = "start-h200-2026-11-23"
 
 

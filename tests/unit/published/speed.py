@@ -14,22 +14,26 @@ from tests.unit.published.measured import (
     ACCUMULATION,
     FLOAT8,
     FLOAT8_LORA,
+    GANGS,
     GRAPHS,
     SECOND,
+    STRATEGIES,
     THIRD,
-    TWO_GPUS,
     communication_pct,
     document,
     each,
     exposed_pct,
+    folders,
     median_step_s,
     mfu_pct,
     peak_gb,
     probe_tflops,
     profile,
     row,
+    run,
     tokens_per_s,
 )
+from trainbench.judging.gangs import slow_ranks
 
 H200 = PEAK_TFLOPS["H200"]
 assert H200.bf16_tflops
@@ -58,28 +62,45 @@ def ratio_by_turns(machine: int) -> float:
     return ratio_of_means(preset_runs(machine, "tuned"), preset_runs(machine, "users"))
 
 
+GANG_JOBS = {
+    "tier A, full, 1 x 2048, accumulation 4": "tier-a-full",
+    "Mistral-7B, full, 4 x 2048": "mistral-7b-full",
+    "Mistral-7B, LoRA 4 x 2048": "mistral-7b-lora",
+    "Mistral-7B, QLoRA 4 x 2048": "mistral-7b-qlora",
+}
+SLOWER_PCT = 5.0
+TOGETHER = ("ddp", "fsdp", "zero2", "zero3")
+
+
 def gangs_in_short() -> Iterator[str]:
-    jobs = {
-        "tier A, full, 1 x 2048, accumulation 4": "tier-a-full",
-        "Mistral-7B, full, 4 x 2048": "mistral-7b-full",
-        "Mistral-7B, LoRA 4 x 2048": "mistral-7b-lora",
-        "Mistral-7B, QLoRA 4 x 2048": "mistral-7b-qlora",
-    }
-    for job, name in jobs.items():
-        alone = tokens_per_s(f"{TWO_GPUS}/{name}-single")
+    for job, name in GANG_JOBS.items():
+        alone = tokens_per_s(f"{GANGS}/1-{name}-single")
         cells = [f"{alone:,.0f}"]
-        for gang in (f"{TWO_GPUS}/{name}-ddp", f"{TWO_GPUS}/{name}-fsdp"):
-            rate = tokens_per_s(gang)
-            cells += [f"{rate:,.0f}", f"{100 * rate / (2 * alone):.1f} %", f"{exposed_pct(gang):.1f} %"]
+        for strategy in TOGETHER:
+            rate = tokens_per_s(f"{GANGS}/4-{name}-{strategy}")
+            cells.append(f"{rate:,.0f} ({100 * rate / (4 * alone):.1f} %)")
         yield row(job, *cells)
     full = f"{SECOND}/results/{ON_FOUR['full 8 x 2048']}"
     yield f"on four GPUs makes {tokens_per_s(full):,.0f} tokens/s, {mfu_pct(full):.1f} % MFU"
+
+
+def each_gang() -> Iterator[str]:
+    for job, name in GANG_JOBS.items():
+        for strategy in TOGETHER:
+            cells = []
+            for gpus in (2, 4):
+                gang = f"{GANGS}/{gpus}-{name}-{strategy}"
+                cells += [f"{tokens_per_s(gang):,.0f}", f"{peak_gb(gang):.1f}", f"{exposed_pct(gang):.1f} %"]
+            (first,) = folders(f"{STRATEGIES}/{name}-{strategy}-1x4-b{1 if name == 'tier-a-full' else 4}-*")
+            yield row(f"{job}, {strategy}", *cells, f"{tokens_per_s(first):,.0f}")
 
 
 def evidence() -> Iterator[str]:
     yield f"the GPU's peak of {H200.bf16_tflops:.0f} TFLOP/s"
     yield from presets()
     yield from other_jobs()
+    yield from each_gang()
+    yield from ranks_apart()
     yield from four_gpus()
     yield from graphs_in_gangs()
     yield from zero.ratio_ranges()
@@ -163,6 +184,28 @@ ON_FOUR = {
     "LoRA 4 x 2048": "lora-fsdp-4x2048-after",
     "QLoRA 4 x 2048": "qlora-fsdp-4x2048-after",
 }
+
+
+def ranks_apart() -> Iterator[str]:
+    """How much longer the slowest rank computes than the median of the others."""
+    gangs = {
+        strategy: [run(f"{GANGS}/{gpus}-{name}-{strategy}") for gpus in (2, 4) for name in GANG_JOBS.values()]
+        for strategy in TOGETHER
+    }
+    apart = {
+        strategy: [slow.longer_pct for one in runs for slow in slow_ranks(one.ranks, 0.0)]
+        for strategy, runs in gangs.items()
+    }
+    yield f"their ranks are at most {max(apart['ddp'] + apart['fsdp']):.1f} % apart"
+    named = sorted(pct for strategy in ("zero2", "zero3") for pct in apart[strategy] if pct > SLOWER_PCT)
+    assert len(named) == 3
+    yield f"three runs named one, {named[0]:.0f} to {named[-1]:.0f} % slower"
+    behind = max(
+        100 * (1 - tokens_per_s(f"{GANGS}/4-{name}-zero2") / tokens_per_s(f"{GANGS}/4-{name}-ddp"))
+        for name in GANG_JOBS.values()
+        if name != "tier-a-full"
+    )
+    yield f"up to {behind:.1f} % slower than ddp with Mistral-7B"
 
 
 def four_gpus() -> Iterator[str]:

@@ -128,12 +128,9 @@ def test_a_cost_within_the_noise_is_not_told() -> None:
         campaigns.a10("gpu-1", 1.41, windows=(1.40, 1.41, 1.42), **half),
     ]
     labels = {runs[0].spec.identity.group_id: "baseline", runs[1].spec.identity.group_id: "seq 512"}
-    kind = {
-        "campaign_kind": GUIDE.campaign_kind,
-        "labels": labels,
-        "costs": [campaigns.make_cost(r, 0.6) for r in runs],
-    }
-    verdicts, *_ = configurations(campaigns.make_campaign(runs, **kind))
+    verdicts, *_ = configurations(
+        campaigns.make_campaign(runs, campaign_kind=GUIDE.campaign_kind, labels=labels, usd_per_gpu_hour=0.6)
+    )
 
     (summary,) = [row.texts[2] for row in verdicts.rows if row.texts[1] == "seq 512"]
     assert "a sample costs 50.4 % less" in summary

@@ -51,7 +51,7 @@ def test_a_missing_price_is_reported_and_never_zero() -> None:
     healthy = campaigns.healthy()
     text = cost_report(campaigns.make_campaign(healthy.results, healthy.groups, usd_per_gpu_hour=None))
     assert "The cost of this campaign is unknown: no run has a price (8 runs, 0.431 GPU-hours)." in text
-    assert "8 runs: no price for this hardware" in text
+    assert "8 runs: no price for NVIDIA A10: add it to the price table or give usd_per_gpu_hour" in text
     assert "Set usd_per_gpu_hour" in text
     assert "$0" not in text
 

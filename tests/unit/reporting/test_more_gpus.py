@@ -134,7 +134,7 @@ def test_a_tie_names_the_other_strategy() -> None:
     of: tuple[tuple[float, dict[str, Any]], ...] = ((12.0, {}), (20.0, noisy), (19.5, noisy | {"strategy": "zero2"}))
     runs = [make_result("node-1", rate, round=round_, **fields) for rate, fields in of for round_ in (1, 2)]
     campaign = campaigns.make_campaign(runs)
-    lines = list(advice(points_of_work(campaign, work_groups(campaign.results)[0])))
+    lines = list(advice(points_of_work(work_groups(campaign.results)[0])))
 
     assert "zero2 would do as well as ddp on 2 GPUs: the difference lies within the noise." in lines
 

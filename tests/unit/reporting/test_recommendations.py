@@ -18,14 +18,14 @@ def run(samples_per_s: float, strategy: str = "single", gpus: int = 1, node: str
     return make_result(node, samples_per_s, strategy=strategy, gpus_per_node=gpus, **work)
 
 
-def study(*runs: RunResult, rounds: int = 2) -> Campaign:
+def study(*runs: RunResult, rounds: int = 2, **fields: Any) -> Campaign:
     """A study in which each run was repeated with equal figures."""
     repeated = [
         run.model_copy(update={"spec": run.spec.changed(identity={"round": round_, "run_id": f"{place}-{round_}"})})
         for round_ in range(1, rounds + 1)
         for place, run in enumerate(runs)
     ]
-    return campaigns.make_campaign(repeated, campaign_kind=CampaignKind.STRATEGIES)
+    return campaigns.make_campaign(repeated, campaign_kind=CampaignKind.STRATEGIES, **fields)
 
 
 def test_where_time_costs_money_both_choices_are_named() -> None:
@@ -75,9 +75,8 @@ def test_works_are_named_by_what_differs() -> None:
 
 def test_without_a_price_the_cost_is_in_gpu_hours() -> None:
     """2 GPUs x 1e6 tokens / (10,240 tokens/s x 3600) = 0.0543 GPU-hours."""
-    campaign = study(run(20.0, "ddp", 2), run(15.0, "fsdp", 2))
-    unpriced = campaign.model_copy(update={"costs": ()})
-    assert recommendations.headline(unpriced) == "Choose ddp on 2 GPUs: 0.0543 GPU-hours per 1M tokens."
+    campaign = study(run(20.0, "ddp", 2), run(15.0, "fsdp", 2), usd_per_gpu_hour=None)
+    assert recommendations.headline(campaign) == "Choose ddp on 2 GPUs: 0.0543 GPU-hours per 1M tokens."
 
 
 @pytest.mark.parametrize("runs", [(), (run(10.0),), (run(10.0), run(11.0))], ids=["none", "one", "one strategy"])
@@ -91,7 +90,7 @@ def on_cpu(samples_per_s: float, strategy: str = "single", processes: int = 1, n
 
 def trial(*runs: RunResult) -> Campaign:
     """A study on a CPU, for which no price is known."""
-    return study(*runs).model_copy(update={"costs": ()})
+    return study(*runs, usd_per_gpu_hour=None)
 
 
 def test_on_a_cpu_the_fastest_is_chosen_and_nothing_has_a_cost() -> None:

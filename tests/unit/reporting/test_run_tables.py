@@ -37,6 +37,23 @@ def test_a_setting_has_every_value_of_the_groups() -> None:
     assert (settings["seq_length"], settings["strategy"]) == ("512; 1024", "single; ddp")
 
 
+def test_the_settings_of_one_work_can_be_pasted_into_a_script() -> None:
+    runs = [make_result("node-1", **AUTO, chosen=chose(6), recipe="qlora"), make_result("node-2", recipe="qlora")]
+    (config, lora, quantisation) = run_tables.in_your_script(runs[0])
+
+    assert config == (
+        "SFTConfig of your script",
+        "per_device_train_batch_size=6, gradient_accumulation_steps=1, max_length=512, optim='paged_adamw_8bit', "
+        "gradient_checkpointing=False, bf16=True",
+    )
+    assert lora[1] == ("r=16, lora_alpha=32, lora_dropout=0.0, target_modules=['k_proj', 'o_proj', 'q_proj', 'v_proj']")
+    assert quantisation[1] == "load_in_4bit=True, bnb_4bit_quant_type='nf4', bnb_4bit_use_double_quant=True"
+    assert config in [row.texts for row in run_tables.work(campaigns.make_campaign(runs[:1])).rows]
+    assert not [row for row in run_tables.work(campaigns.make_campaign(runs)).rows if "script" in row.texts[0]]
+    (sharded,) = run_tables.in_your_script(make_result(strategy="fsdp", gpus_per_node=2, recipe="full"))
+    assert sharded[1].endswith("bf16=True, fsdp=True")
+
+
 def test_communication_is_a_column_where_there_was_any() -> None:
     runs = make_result(), make_result(strategy="fsdp", gpus_per_node=2, exposed_communication_pct=4.0)
     single, gang = (run_tables.runs_table(campaigns.make_campaign([run]), PERFORMANCE) for run in runs)

@@ -37,8 +37,7 @@ def ran(gpus: int, rate: float, memory_gb: float = 20.0, gpu: str = A10, recipe:
 def survey(*results: RunResult, **fields: Any) -> Campaign:
     """A10s at $0.60 per GPU-hour."""
     params = {"budgets_usd": [500, 10_000], "purchase_usd": {"A10": 1000}}
-    costs = tuple(campaigns.make_cost(result, 0.60) for result in results)
-    kind = {"campaign_kind": CampaignKind.HARDWARE, "params": params, "costs": costs, "suite": "hardware_survey"}
+    kind = {"campaign_kind": CampaignKind.HARDWARE, "params": params, "suite": "hardware_survey"}
     return campaigns.make_campaign(results, **kind | fields)
 
 
@@ -48,7 +47,7 @@ def rows(table: Table, *columns: str) -> list[tuple[str, ...]]:
 
 
 def cell(campaign: Campaign, gpus: int) -> SurveyCell:
-    return next(c for c in survey_cells(campaign) if c.num_gpus == gpus)
+    return next(c for c in survey_cells(campaign) if c.world_size == gpus)
 
 
 ALL = survey(*(ran(gpus, rate) for gpus, rate in RATES.items()))
@@ -129,7 +128,7 @@ def test_a_failed_and_a_skipped_number_of_gpus_is_a_row_with_its_reason() -> Non
         strategy=Strategy.DDP, gpus_per_node=8, nodes=("a10",), model="llama2-7b", recipe=Recipe.FULL,
         gpu_product="NVIDIA-A10",
     )  # fmt: skip
-    campaign = survey(ran(1, 2.0), failed, skipped=(skip,), costs=())
+    campaign = survey(ran(1, 2.0), failed, skipped=(skip,))
     (table,) = survey_tables.speed(campaign)
 
     assert rows(table, "GPUs", "strategy", "remark") == [

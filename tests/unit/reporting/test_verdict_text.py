@@ -73,7 +73,7 @@ def test_beside_a_detected_drill_other_nodes_are_not_forgotten() -> None:
 
 
 def test_a_run_without_a_figure_says_so_first() -> None:
-    alarm = verdicts.make_finding("", category=NO_FIGURE, nodes=(), item="night-1")
+    alarm = verdicts.make_finding("", category=NO_FIGURE, nodes=(), item="night-1", summary="no run gave a figure")
     busy = [verdicts.make_node(name, None, why=Why.BUSY, reason="") for name in ("node-1", "node-2")]
     assert verdict_text.verdict(campaigns.judged(*busy, findings=(alarm,))) == (
         "No run gave a figure. Both nodes were busy: node-1 and node-2."

@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 from upath import UPath
 
-from bench_image.contract.frozen import fields_of
 from bench_image.contract.options import Strategy
 from bench_image.contract.parse import parse_result
 from bench_image.contract.pod_io import MAX_RESULT_BYTES
 from bench_image.contract.result import RunResult
 from tests.builders import STARTED_AT, make_failed, make_result
 from tests.kube.after_fault import after_fault
-from trainbench.prices.run_cost import RunCost
 from trainbench.results import artefacts
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.campaign import Campaign
@@ -27,7 +25,6 @@ BAD_NAMES = ["../x", "a/b", "", ".", "..", "A", "x\n", "x" * 201, "-x", "a\x00b"
 
 
 def make_campaign(*results: RunResult, campaign_id: str = "campaign-1") -> Campaign:
-    unpriced = dict.fromkeys(fields_of(RunCost))
     return Campaign(
         campaign_id=campaign_id,
         suite="node_consistency",
@@ -38,11 +35,7 @@ def make_campaign(*results: RunResult, campaign_id: str = "campaign-1") -> Campa
         skipped=(),
         results=results,
         groups=(),
-        history=(),
         findings=(),
-        costs=tuple(
-            RunCost(**unpriced | {"run_id": result.spec.identity.run_id, "reason": "no price"}) for result in results
-        ),
     )
 
 

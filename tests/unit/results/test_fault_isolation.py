@@ -169,7 +169,7 @@ def fails_for(bad: str, real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 PARTS = (
-    (priced_runs.run_cost, "price_run", "pricing failed"),
+    (priced_runs.run_cost, "priced", "pricing failed"),
     (pipeline, "doubts_of_run", "checking figures failed"),
     (data_files, "_row", "computing its figures failed"),
     (summaries, "_row", "recording in the history failed"),

@@ -93,12 +93,38 @@ def test_a_file_says_parameters_schedule_and_channels(path: Path) -> None:
         ("{gpus}", "{gpu}", ", line 12: command is 'torchrun --nproc-per-node {gpu} train.py': {gpu} is not"),
         ("{A: 1}", "{A: true}", ", line 13: environment is {'A': True}: A is True: put the text into quotation marks"),
         ("{A: 1}", "[A=1]", ", line 13: environment is ['A=1']: give a mapping"),
-        ("suite: node_consistency", "suite: config_diagnosis", ", line 11: config_diagnosis has no job of your own"),
     ],
 )  # fmt: skip
 def test_a_wrong_field_is_one_sentence_with_its_line(path: Path, old: str, new: str, sentence: str) -> None:
     assert old in GOOD
     assert refusal(path, GOOD.replace(old, new)).startswith(sentence)
+
+
+def test_a_suite_that_runs_no_job_says_which_do(path: Path) -> None:
+    sentence = refusal(path, "suite: config_diagnosis\njob: {command: train}\n")
+    assert (
+        sentence == ", line 2: config_diagnosis has no job of your own: only node_consistency and strategy_scaling have"
+    )
+
+
+def test_each_wrong_value_is_named_with_its_own_line(path: Path) -> None:
+    """Also those of parameters, and of a list; all but the first pointed nowhere."""
+    of_file = GOOD.replace("The H100s", "[H100]").replace('"0 2 * * *"', "daily").replace("pool=h100", "[h100]")
+    assert begins(refusal(path, of_file)) == [
+        "line 2: description is ['H100']:", "line 3: schedule is 'daily':", "line 4: node_labels is ['h100']:",
+    ]  # fmt: skip
+    lines = "rounds: 99,nods: [a],seed: -1,strategies:,- ddp,- dpd,- fdsp,lora_rank: x"
+    of_parameters = GOOD.split("  rounds")[0] + "".join(f"  {line}\n" for line in lines.split(","))
+    assert begins(refusal(path, of_parameters)) == [
+        "line 6: rounds is 99:", "line 7: nods (did you mean 'nodes'?) is not a parameter of node_consistency:",
+        "line 8: seed is -1:", "line 11: strategies is 'dpd':",
+        "line 12: strategies is 'fdsp' (did you mean 'fsdp'?):", "line 13: lora_rank is 'x':",
+    ]  # fmt: skip
+
+
+def begins(sentence: str) -> list[str]:
+    """Each part up to its second colon."""
+    return [":".join(part.split(":")[:2]) + ":" for part in sentence.removeprefix(", ").split("; ")]
 
 
 @pytest.mark.parametrize(

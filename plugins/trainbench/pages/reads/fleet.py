@@ -9,12 +9,12 @@ from itertools import product
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, exists, select
+from sqlalchemy import ColumnElement, Connection, exists, func, select
 
 from trainbench.core import csv_cells
 from trainbench.core.grouping import grouped
 from trainbench.core.natural_order import natural
-from trainbench.core.verdicts import State, Why
+from trainbench.core.verdicts import Against, Metric, State, Why
 from trainbench.history.fleet_state import nodes_now
 from trainbench.history.tables import ON_THE_MAP, campaigns, node_verdicts, nodes, works
 from trainbench.pages.reads.comparisons import spent
@@ -60,10 +60,12 @@ def heat_map(
     page: int = 1,
     only: Collection[str] | None = None,
 ) -> HeatMap:
-    """One page of the map of the last `days` days, not before the filters' begin; a page beyond the last one is the
-    last one. `only`: of these nodes; None: of all.
+    """One page of the map of the last `days` days, from the first with a verdict on, not before the filters' begin; a
+    page beyond the last one is the last one. `only`: of these nodes; None: of all.
     """
     window, shown = _window(scope, today, days)
+    first = connection.execute(select(func.min(works.c.day)).where(window.works)).scalar() or ""
+    shown = tuple(day for day in shown if day >= first)
     names, num_red = _map_names(connection, window, only)
     num_pages = max(1, math.ceil(len(names) / NODES_ON_PAGE))
     page = min(max(page, 1), num_pages)
@@ -102,7 +104,7 @@ def _map_names(connection: Connection, window: Scope, only: Collection[str] | No
     then the one with more such days, then the one that was farther off.
     """
     of_verdicts = works.join(node_verdicts, node_verdicts.c.work_id == works.c.id)
-    columns = (works.c.day, node_verdicts.c.node, node_verdicts.c.deviation_pct)
+    columns = (works.c.day, node_verdicts.c.node, node_verdicts.c.deviation)
     query = select(*columns).select_from(of_verdicts).where(window.works, node_verdicts.c.is_red.is_(True))
     red_days: dict[str, set[str]] = {}
     farthest: dict[str, float] = {}
@@ -141,8 +143,8 @@ def _map_rows(connection: Connection, window: Scope, days: Sequence[str], names:
     within = node_verdicts.c.work_id.between(min(of_scope, default=0), max(of_scope, default=0))
     verdicts = connection.execute(select(*of_verdict).where(node_verdicts.c.node.in_(names), within))
     cells = grouped(
-        ((node, work.day), (_RANKS[state, why], work_id, deviation_pct, work))
-        for node, work_id, state, why, deviation_pct in verdicts
+        ((node, work.day), (_RANKS[state, why], work_id, decided, work))
+        for node, work_id, state, why, *decided in verdicts
         if (work := of_scope.get(work_id))
     )
     gpus = {
@@ -161,16 +163,17 @@ def _map_rows(connection: Connection, window: Scope, days: Sequence[str], names:
     )
 
 
-def _cell(verdicts: Sequence[tuple[int, int, float | None, Any]]) -> HeatCell:
-    """Of one node on one day: the worst state, and the largest deviation by amount."""
-    rank, _, _, work = max(verdicts, key=itemgetter(0, 1))
+def _cell(verdicts: Sequence[tuple[int, int, Sequence[Any], Any]]) -> HeatCell:
+    """Of one node on one day: the worst state, and the figure that decided it."""
+    rank, _, (metric, against, deviation), work = max(verdicts, key=itemgetter(0, 1))
     state, why = _STATES[-rank]
-    known = [deviation_pct for _, _, deviation_pct, _ in verdicts if deviation_pct is not None]
     return HeatCell(
         day=work.day,
         state=state,
         why=why,
-        deviation_pct=max(known, key=lambda deviation_pct: (abs(deviation_pct), -deviation_pct), default=None),
+        metric=metric and Metric(metric),
+        against=against and Against(against),
+        deviation=deviation,
         num_verdicts=len(verdicts),
         campaign_id=work.campaign_id,
         dag_id=work.suite,

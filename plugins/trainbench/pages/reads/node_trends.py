@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, and_, func, or_, select
 
 from trainbench.core.grouping import grouped
-from trainbench.core.verdicts import Confirmation, Finding, State, Why
+from trainbench.core.verdicts import Finding, State, Why
 from trainbench.history.baselines import read_baselines
 from trainbench.history.fleet_state import nodes_now
 from trainbench.history.node_histories import SETUP, stored_setup
@@ -99,7 +99,7 @@ def verdict_point(row: Row[Any]) -> NodePoint:
     values, expected = row._mapping, None
     if row.samples_per_second is not None and row.deviation_pct is not None and row.deviation_pct > -100:
         expected = row.samples_per_second / (1 + row.deviation_pct / 100)  # value = expected x (1 + deviation)
-    enums = {"state": State(row.state), "why": Why(row.why), "confirmation": Confirmation(row.confirmation)}
+    enums = {"state": State(row.state), "why": Why(row.why)}
     return NodePoint(**{**values, **enums, "peers_expected": expected, "dag_id": row.suite})
 
 

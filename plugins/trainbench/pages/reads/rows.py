@@ -11,7 +11,7 @@ from typing import NamedTuple
 from trainbench.core.baselines import Baseline
 from trainbench.core.formats import count
 from trainbench.core.states import FleetSummary, NodeState, fleet_summary, word
-from trainbench.core.verdicts import State, Why
+from trainbench.core.verdicts import Against, Metric, State, Why
 from trainbench.figure_catalogue.figure import Figure
 from trainbench.history.notices import Notice
 from trainbench.results.campaign import IMPORTED_SUITE
@@ -73,7 +73,9 @@ class HeatCell(NamedTuple):
     day: str
     state: State
     why: Why
-    deviation_pct: float | None  # of samples/s: the largest of all verdicts by amount
+    metric: Metric | None  # this and the next two: of the comparison that decided; None: no single one did
+    against: Against | None
+    deviation: float | None  # percent, or degrees C
     num_verdicts: int
     campaign_id: str  # of the worst verdict; of equals the one recorded last
     dag_id: str

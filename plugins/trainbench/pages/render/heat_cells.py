@@ -8,8 +8,8 @@ from functools import cache
 
 from markupsafe import Markup, escape
 
-from trainbench.core.formats import count, percent, signed
-from trainbench.core.states import NodeState, word
+from trainbench.core.formats import count, signed
+from trainbench.core.states import NodeState, deviation_text, word
 from trainbench.core.verdicts import State, Why
 from trainbench.pages.reads.rows import HeatCell, HeatMap, HeatRow
 from trainbench.pages.render.links import Links
@@ -45,8 +45,8 @@ def is_narrow(heat: HeatMap) -> bool:
 def title(node: str, cell: HeatCell) -> str:
     """ "node-3, 2026-11-21: red: slow, samples/s -7.3 % against its peers" and further facts."""
     parts = [f"{node}, {cell.day}: {word(NodeState(node, cell.state, cell.why))}"]
-    if cell.deviation_pct is not None:
-        parts.append(f"samples/s {percent(cell.deviation_pct)} against its peers")
+    if decided := deviation_text(cell.metric, cell.against, cell.deviation):
+        parts.append(decided)
     if cell.num_verdicts > 1:
         parts.append(f"the worst of {count(cell.num_verdicts, 'verdict')}")
     return ", ".join(parts)
@@ -54,8 +54,8 @@ def title(node: str, cell: HeatCell) -> str:
 
 def mark(cell: HeatCell, *, narrow: bool = False) -> str:
     """The mark that shows a state without colour: of a slow node the percent, or the sign in a narrow cell."""
-    if cell.why is Why.SLOW and cell.deviation_pct is not None:
-        return signed(cell.deviation_pct, "", 0)[: 1 if narrow else None]
+    if cell.why is Why.SLOW and cell.deviation is not None:
+        return signed(cell.deviation, "", 0)[: 1 if narrow else None]
     return MARKS.get(cell.why, STATE_MARKS.get(cell.state, ""))
 
 

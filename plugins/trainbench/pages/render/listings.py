@@ -13,7 +13,7 @@ from bench_image.contract.result_sections import GpuTelemetry
 from trainbench.comparison.entries import Entry, level_with, places
 from trainbench.comparison.scaling import ScalingPoint, comparable_points
 from trainbench.core.csv_cells import lines
-from trainbench.core.formats import NA, figure, listing, percent, signed
+from trainbench.core.formats import NA, figure, listing, one_line, percent, signed
 from trainbench.core.grouping import grouped
 from trainbench.core.states import AGAINST, STATE_WORDS, TRAITS, NodeState, word
 from trainbench.core.tables import (
@@ -42,7 +42,7 @@ from trainbench.pages.reads.rows import (
 )
 from trainbench.pages.render.links import Links
 from trainbench.reporting.recommendations import Recommendation, cheapest_and_fastest
-from trainbench.reporting.run_tables import facts, settings
+from trainbench.reporting.run_tables import facts, in_your_script, settings
 
 
 def run_figures(result: RunResult) -> tuple[Table, ...]:
@@ -51,10 +51,24 @@ def run_figures(result: RunResult) -> tuple[Table, ...]:
         return f"{NA}: {reason(result, figure.field)}" if value is None else figure.write(value)
 
     of_sections = {
-        title: ((each.label, told(each)) for each in figures.of_section(title)) for title in figures.SECTIONS
+        title: tuple((each.label, told(each)) for each in figures.of_section(title)) for title in figures.SECTIONS
     }
+    steps_s = [rank.step_time_median_s for rank in result.ranks if rank.step_time_median_s is not None]
+    of_ranks = listing(map(figures.milliseconds, steps_s), 8) if len(steps_s) > 1 else ""
+    profiled, of_gpus = result.communication.profiled_steps, result.telemetry.gpus
+    errors = [gpu.ecc_corrected_in_run for gpu in of_gpus if gpu.ecc_corrected_in_run is not None]
+    beside: dict[str, dict[str, str | None]] = {
+        figures.PERFORMANCE: {
+            "profiled steps": str(profiled) if profiled else None,
+            "median step of each rank": of_ranks,
+        },
+        figures.TELEMETRY: {"corrected memory errors (ECC)": f"{sum(errors):,}" if errors else None},
+    }
+    for title, known in beside.items():
+        of_sections[title] += tuple((label, value) for label, value in known.items() if value)
     setup = {"node": result.spec.identity.node, **facts(result.context)}
-    pairs = of_sections | {"Software and hardware": setup.items(), "Settings of the run": settings(result.spec)}
+    told_settings = (*settings(result.spec), *in_your_script(result))
+    pairs = of_sections | {"Software and hardware": setup.items(), "Settings of the run": told_settings}
     return (*((gpu_table(result),) if len(result.telemetry.gpus) > 1 else ()), *map(_pairs, pairs, pairs.values()))
 
 
@@ -116,6 +130,12 @@ def next_step(node: NodeState | NodePoint, notice: Notice | None) -> str:
     return TRAITS[Why.DRILL if node.state is State.DRILL else node.why].next_step
 
 
+def likely_cause(node: NodeState, notice: Notice | None) -> str | None:
+    """What the open notice says, where it tells of the same night: else two nights' figures would stand together."""
+    is_same = notice and one_line(notice.reason) == one_line(node.reason)
+    return notice.finding.cause if notice and is_same else None
+
+
 def states_table(nodes: Sequence[NodeState], notices: Sequence[Notice], links: Links) -> Table:
     """Every node as it is now, the worst first."""
     of_node = {notice.node: notice for notice in reversed(notices)}
@@ -171,7 +191,13 @@ COMPARED = (
 
 
 def verdicts_table(
-    points: Sequence[NodePoint], links: Links, name: str, title: str, *, of_several_works: bool = False
+    points: Sequence[NodePoint],
+    links: Links,
+    name: str,
+    title: str,
+    *,
+    of_several_works: bool = False,
+    has_reasons: bool = True,
 ) -> Table:
     """The verdicts on a node, with their figures beside what it should have made; without columns that none fills."""
 
@@ -200,7 +226,7 @@ def verdicts_table(
                 "temperature",
                 write=lambda value: NA if value is None else signed(value, " °C", 0),
             ),
-            *((reason,) if any(point.reason for point in points) else ()),
+            *((reason,) if has_reasons and any(point.reason for point in points) else ()),
             text("run", lambda point: _run(point.campaign_id, point.run_id, links)),
             text("DAG run", lambda point: _dag_run(point.dag_id, point.dag_run_id, links)),
         ),
@@ -209,7 +235,7 @@ def verdicts_table(
     )
 
 
-def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", title: str = "Strategies") -> Table:
+def strategies_table(rows: Sequence[StrategyRow]) -> Table:
     """Strategies of one work, the fastest first; bars compare tokens/s. Processes without a price have no cost."""
     on_cpu = bool(rows) and rows[0].on_cpu
 
@@ -237,8 +263,8 @@ def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", titl
             integer("runs", lambda row: row.num_runs),
             integer("failed", failed),
         ),
-        name=name,
-        title=title,
+        name="strategies",
+        title="Strategies",
         empty="Nothing was measured.",
     )
 
@@ -304,7 +330,7 @@ def runs_table(rows: Sequence[RunRow], links: Links) -> Table:
             figures.SAMPLES_PER_SECOND.own(),
             figures.TOKENS_PER_SECOND.own(),
             figures.PEAK_MEMORY_GB.own(),
-            figures.TEMPERATURE_MEAN_C.own("temperature"),
+            figures.TEMPERATURE_MEAN_C.own("temp."),
             figures.MFU_PCT.own(),
             figures.RUN_USD.own(),
             text("DAG run", lambda row: _dag_run(row.dag_id, row.dag_run_id, links)),

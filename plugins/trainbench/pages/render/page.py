@@ -67,7 +67,7 @@ def advice(text: str) -> Markup:
 @cache
 def _environment() -> Environment:
     made = environment(HERE / "templates", ends_with_newline=False)
-    named = (heat_cells.rows_of, heat_cells.is_narrow, heat_cells.day_label, listings.next_step)
+    named = (heat_cells.rows_of, heat_cells.is_narrow, heat_cells.day_label, listings.likely_cause, listings.next_step)
     made.globals |= {each.__name__: each for each in named}
     made.filters |= {
         "advice": advice,

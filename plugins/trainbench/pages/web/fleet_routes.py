@@ -99,15 +99,17 @@ def node(node: str, asked: Asked = Depends()) -> Response:
     page = asked.read(node_page, node, asked.now, read_settings().fresh)
     if page is None:
         back = (links(asked.request.scope).node(node, days=DAYS[-1]), f"The last {DAYS[-1]} days, without filters")
-        about: dict[str, Any] = {"title": "Nothing known", "texts": (NO_NODE,), "back": back}
-        return respond(asked.request, "message.html.j2", status=404, **about)
+        texts: dict[str, Any] = {"title": "Nothing known", "texts": (NO_NODE,), "back": back}
+        return respond(asked.request, "message.html.j2", status=404, **texts)
     works = page.series
     points = [
         listings.verdicts_table(of[::-1], asked.links, f"points-{number}", f"Figures of {of[-1].work_name}")
         for number, of in enumerate(works, start=1)
     ]
     newest, title = [of[-1] for of in works], "Latest figures beside what is expected"
-    latest = listings.verdicts_table(newest, asked.links, "latest", title, of_several_works=True)
+    # A reason takes ten lines; it stands above, and with the figures of each work.
+    about: dict[str, Any] = {"of_several_works": True, "has_reasons": asked.is_csv}
+    latest = listings.verdicts_table(newest, asked.links, "latest", title, **about)
     events = listings.events_table(page.events)
     measured = [point for of in works for point in of if point.run_id]
     last = max(measured, key=lambda point: point.at, default=None)

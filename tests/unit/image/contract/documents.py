@@ -51,17 +51,16 @@ def at(document: Any, path: tuple[Any, ...]) -> Any:
     return document
 
 
-def parses(document: Document) -> bool:
+def refusal(document: Document) -> str:
+    """Why it is refused; empty where it is not."""
     try:
         parse(document)
-    except ContractError:
-        return False
-    return True
+    except ContractError as error:
+        return str(error)
+    return ""
 
 
-def put(document: Document, path: tuple[Any, ...], value: Any) -> None:
+def put(document: Document, path: tuple[Any, ...], value: Any) -> Document:
     *parents, last = path
-    target: Any = document
-    for key in parents:
-        target = target[key]
-    target[last] = value
+    at(document, tuple(parents))[last] = value
+    return document

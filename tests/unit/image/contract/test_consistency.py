@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import re
 from typing import Any
 
 import pytest
 
 from bench_image.contract.consistency import contradictions, sum_of
-from bench_image.contract.frozen import ContractError
 from bench_image.contract.parse import parse_result
 from bench_image.contract.result_sections import Clock, Performance, Window
 from tests.builders import make_result, spoilt
+from tests.unit.image.contract.documents import put, refusal, result_document
 
 
 def performance(rate: float = 8.0, **fields: Any) -> Performance:
@@ -74,15 +72,10 @@ def test_where_nothing_was_measured_nothing_contradicts() -> None:
 
 
 def test_a_result_whose_rate_its_windows_contradict_is_refused() -> None:
-    text = make_result(samples_per_s=9.5).model_dump_json()
+    document = result_document()
+    document["performance"] |= {"samples_per_second": 19.0, "tokens_per_second": 9728.0}
 
-    with pytest.raises(ContractError, match=r"performance\.samples_per_second is 19, its windows did 240 samples in"):
-        parse_result(
-            text.replace(
-                '"samples_per_second":9.5,"tokens_per_second":4864.0',
-                '"samples_per_second":19,"tokens_per_second":9728',
-            )
-        )
+    assert "performance.samples_per_second is 19, its windows did 240 samples in" in refusal(document)
 
 
 @pytest.mark.parametrize(
@@ -91,16 +84,8 @@ def test_a_result_whose_rate_its_windows_contradict_is_refused() -> None:
         (("startup", "total_s"), 1e7, "startup.total_s is 1e+07 s, but the run took 55 s from started_at"),
         (("startup", "measure_s"), 300.0, "startup.measure_s is 300 s, but the run took 55 s from started_at"),
         (("finished_at",), "2026-11-21T02:00:20Z", "startup.total_s is 55 s, but the run took 20 s"),
-        (
-            ("performance", "windows", 0, "started_s"),
-            1800.0,
-            "performance.windows.0 ends 1808.43 s after the run began, which took 55 s",
-        ),
-        (
-            ("performance", "tokens_per_second"),
-            5e3,
-            "performance.tokens_per_second is 5000, but 9.5 samples/s have 512",
-        ),
+        (("performance", "windows", 0, "started_s"), 1800.0, "windows.0 ends 1808.43 s after the run began"),
+        (("performance", "tokens_per_second"), 5e3, "tokens_per_second is 5000, but 9.5 samples/s have 512"),
         (("performance", "hfu_pct"), 30.0, "performance.mfu_pct is 38, above hfu_pct, which is 30"),
         (("parameters", "trainable"), 8_000_000_000, "parameters.trainable is 8e+09, above total, which is 7.26"),
         (("memory", "peak_reserved_bytes"), 7 * 10**9, "memory.peak_allocated_bytes is 7.1e+09, above peak_res"),
@@ -111,11 +96,7 @@ def test_a_result_whose_rate_its_windows_contradict_is_refused() -> None:
         (("telemetry", "gpus", 0, "temperature_max_c"), 41.0, "temperature_mean_c is 60, above temperature_max_c"),
         (("performance", "step_time", "min_s"), 50.0, "performance.step_time.min_s is 50, above p5_s"),
         (("performance", "step_time", "mean_s"), 50.0, "performance.step_time.mean_s is 50, above max_s"),
-        (
-            ("performance", "step_times_s"),
-            [0.8, 0.8421, 0.8842],
-            "performance.step_times_s holds 3 steps, its windows have 30",
-        ),
+        (("performance", "step_times_s"), [0.8, 0.8421, 0.8842], "step_times_s holds 3 steps, its windows have 30"),
         (("performance", "windows"), [], "performance.samples_per_second is 9.5, of no window"),
         (("memory", "peak_reserved_bytes"), 10**15, "memory.peak_reserved_bytes is 1e+06 GB, but the largest GPU"),
         (("communication", "total_pct"), 3.0, "communication.exposed_pct is 4, above total_pct, which is 3"),
@@ -124,34 +105,26 @@ def test_a_result_whose_rate_its_windows_contradict_is_refused() -> None:
     ],
 )
 def test_figures_that_exclude_each_other_are_refused_by_name(path: tuple[Any, ...], value: Any, sentence: str) -> None:
-    document: Any = make_result(exposed_communication_pct=4.0, step_cv_pct=5.0).model_dump(mode="json")
-    target = document
-    for step in path[:-1]:
-        target = target[step]
-    target[path[-1]] = value
+    document = make_result(exposed_communication_pct=4.0, step_cv_pct=5.0).model_dump(mode="json")
 
-    with pytest.raises(ContractError, match=re.escape(sentence)):
-        parse_result(json.dumps(document))
+    assert sentence in refusal(put(document, path, value))
 
 
 def test_windows_that_together_take_longer_than_their_run_are_refused() -> None:
     """Three of 8.42 s each, which all say that they began with the run: 25.26 s of a run of 20 s."""
-    document: Any = make_result().model_dump(mode="json")
+    document = make_result().model_dump(mode="json")
     document["finished_at"] = "2026-11-21T02:00:20Z"
     document["startup"]["total_s"] = document["startup"]["measure_s"] = 20.0
     for window in document["performance"]["windows"]:
         window["started_s"] = 0.0
 
-    with pytest.raises(
-        ContractError, match=r"performance.windows.2 ends 25.2632 s after the run began, which took 20 s"
-    ):
-        parse_result(json.dumps(document))
+    assert "performance.windows.2 ends 25.2632 s after the run began, which took 20 s" in refusal(document)
 
 
 def test_a_run_that_nobody_ended_may_take_longer_than_its_limit() -> None:
     long = make_result().model_dump(mode="json")
     long["spec"]["timeout_s"], long["finished_at"] = 5.0, "2026-12-31T00:00:00Z"
-    assert parse_result(json.dumps(long)).performance.windows
+    assert refusal(long) == ""
 
 
 def test_a_failed_gang_has_the_memory_of_one_pod_and_the_ranks_of_all() -> None:
@@ -165,8 +138,7 @@ def test_more_gpus_than_were_planned_are_refused(where: str) -> None:
     document = make_result().model_dump(mode="json")
     document[where]["gpus"] *= 64
 
-    with pytest.raises(ContractError, match=rf"{where}\.gpus has 64, of a run that was planned with 1"):
-        parse_result(json.dumps(document))
+    assert f"{where}.gpus has 64, of a run that was planned with 1" in refusal(document)
 
 
 def test_ranks_that_slow_down_at_different_times_contradict_nothing() -> None:

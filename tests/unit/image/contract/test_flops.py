@@ -102,39 +102,33 @@ def test_an_unknown_lora_target_is_refused_with_the_known_ones() -> None:
         num_lora_parameters(MISTRAL_7B, Lora(targets=("q_proj", "c_attn")))
 
 
-def test_flops_of_full_training() -> None:
-    """6 * (1728 + head 80) + 12 * 3 layers * 8 wide * 4 tokens = 10,848 + 1,152."""
-    assert flops_per_token(PAPER, Recipe.FULL, 4, None, False) == (12_000, 12_000)
+ON_Q = Lora(rank=2, targets=("q_proj",))
 
 
-def test_flops_of_checkpointed_training() -> None:
-    """The layers' forward pass comes again: 2 * 1728 + 4 * 3 * 8 * 4 = 3,840 more, but for the hardware only."""
-    assert flops_per_token(PAPER, Recipe.FULL, 4, None, True) == (12_000, 15_840)
-    assert flops_per_token(PAPER, Recipe.FULL, 4, None, 0.5) == (12_000, 13_920)  # half of the layers
-
-
-@pytest.mark.parametrize("recipe", [Recipe.LORA, Recipe.QLORA])
-def test_frozen_weights_need_no_weight_gradient(recipe: Recipe) -> None:
-    """Adapters on q at rank 2: 3 * 2 * 16 = 96. 4 * 1808 + 6 * 96 + 1152 = 8,960; again 3456 + 192 + 384 = 4,032."""
-    assert flops_per_token(PAPER, recipe, 4, Lora(rank=2, targets=("q_proj",)), True) == (8_960, 12_992)
-
-
-def test_mistral_7b_flops() -> None:
-    """At 2048 tokens: 6 * 7,110,393,856 + 12 * 32 * 4096 * 2048 = 45.88e9; with recomputation 60.92e9."""
-    flops = flops_per_token(MISTRAL_7B, Recipe.FULL, 2048, None, True)
-
-    assert flops.model == 45_883_588_608
-    assert flops.hardware == 60_915_974_144
-
-
-def test_flops_count_the_experts_that_a_token_visits() -> None:
-    """6 * (3 * (192 + 2 * 384 + 32) + head 80) + 1,152 for attention."""
-    assert flops_per_token(MIXTRAL, Recipe.FULL, 4, None, False).model == 19_488
-
-
-def test_flops_of_an_encoder_decoder_are_those_of_its_mean_token() -> None:
-    """Half of the tokens pass the encoder, half the decoder and the head: 6 * (640 + 40) + 3 * 4*8*4 * (1 + 2) / 2."""
-    assert flops_per_token(ENCODER_DECODER, Recipe.FULL, 4, None, False).model == 4_656
+@pytest.mark.parametrize(
+    ("shape", "recipe", "tokens", "lora", "checkpointed", "flops"),
+    [
+        # 6 * (1728 + head 80) + 12 * 3 layers * 8 wide * 4 tokens = 10,848 + 1,152
+        (PAPER, Recipe.FULL, 4, None, 0, (12_000, 12_000)),
+        # The layers' forward pass comes again: 2 * 1728 + 4 * 3 * 8 * 4 = 3,840 more, but for the hardware only
+        (PAPER, Recipe.FULL, 4, None, 1, (12_000, 15_840)),
+        (PAPER, Recipe.FULL, 4, None, 0.5, (12_000, 13_920)),
+        # Frozen weights need no weight gradient. Adapters on q at rank 2: 3 * 2 * 16 = 96. 4 * 1808 + 6 * 96 + 1152 =
+        # 8,960; again 3456 + 192 + 384 = 4,032
+        (PAPER, Recipe.LORA, 4, ON_Q, 1, (8_960, 12_992)),
+        (PAPER, Recipe.QLORA, 4, ON_Q, 1, (8_960, 12_992)),
+        # 6 * 7,110,393,856 + 12 * 32 * 4096 * 2048
+        (MISTRAL_7B, Recipe.FULL, 2048, None, 1, (45_883_588_608, 60_915_974_144)),
+        # Two of four experts: 6 * (3 * (192 + 2 * 384 + 32) + head 80) + 1,152 for attention
+        (MIXTRAL, Recipe.FULL, 4, None, 0, (19_488, 19_488)),
+        # Half of the tokens pass the encoder, half the decoder and the head: 6 * (640 + 40) + 3 * 4*8*4 * (1 + 2) / 2
+        (ENCODER_DECODER, Recipe.FULL, 4, None, 0, (4_656, 4_656)),
+    ],
+)
+def test_flops_by_hand(
+    shape: ModelShape, recipe: Recipe, tokens: int, lora: Lora | None, checkpointed: float, flops: tuple[int, int]
+) -> None:
+    assert flops_per_token(shape, recipe, tokens, lora, checkpointed) == flops
 
 
 def test_an_encoder_decoder_reads_two_sequences() -> None:

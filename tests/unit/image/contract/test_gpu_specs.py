@@ -49,15 +49,16 @@ def test_no_peak_for_a_gpu_that_is_not_known_exactly(name: str) -> None:
     assert peak_tflops(name, Precision.BF16) is None
 
 
-def test_each_precision_has_its_own_peak() -> None:
-    """A T4 has units for neither bf16 nor TF32; fp32 runs on the CUDA cores."""
-    assert peak_tflops("Tesla T4", Precision.BF16) is None
-    assert peak_tflops("Tesla T4", Precision.FP16) == 65
-    assert peak_tflops("NVIDIA A100-SXM4-80GB", Precision.FP32) == 19.5
-    assert peak_tflops("NVIDIA A100-SXM4-80GB", Precision.FP8) is None
-    assert peak_tflops("NVIDIA H200", Precision.FP8) == 1979
-    assert peak_tflops("NVIDIA A100-SXM4-80GB", Precision.TF32) == 156
-    assert peak_tflops("Tesla T4", Precision.TF32) is None
+@pytest.mark.parametrize(
+    ("name", "peaks"),
+    [
+        ("Tesla T4", {"bf16": None, "fp16": 65, "tf32": None}),  # it has units for neither bf16 nor TF32
+        ("NVIDIA A100-SXM4-80GB", {"fp32": 19.5, "fp8": None, "tf32": 156}),  # fp32 runs on the CUDA cores
+        ("NVIDIA H200", {"fp8": 1979}),
+    ],
+)
+def test_each_precision_has_its_own_peak(name: str, peaks: dict[str, float | None]) -> None:
+    assert {precision: peak_tflops(name, Precision(precision)) for precision in peaks} == peaks
 
 
 def test_every_key_of_the_table_finds_itself() -> None:

@@ -16,6 +16,8 @@ TUNED_FULL: dict[str, Any] = {
     "optimizer": Optimizer.ADAMW_TORCH, "gradient_checkpointing": False,
 }  # fmt: skip
 ALL_LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+MLP = ("gate_proj", "up_proj", "down_proj")
+ADAMW, ON_ALL = {"optimizer": Optimizer.ADAMW_TORCH}, {"lora": Lora(targets=ALL_LINEARS)}
 
 
 def test_the_memory_of_full_training_adds_up() -> None:
@@ -92,34 +94,13 @@ def test_gradients_that_live_on_add_to_the_peak(persists: dict[str, Any]) -> Non
     ("measured_gb", "work"),
     [
         (8.86, {}),
-        (
-            21.01,
-            {
-                "micro_batch_size": 16,
-                "seq_length": 1024,
-                "lora": Lora(targets=ALL_LINEARS),
-                "optimizer": Optimizer.ADAMW_TORCH,
-            },
-        ),
-        (45.55, {"gradient_checkpointing": False, "lora": Lora(targets=ALL_LINEARS)}),
-        (
-            45.21,
-            {
-                "recipe": Recipe.LORA,
-                "gradient_checkpointing": False,
-                "lora": Lora(targets=ALL_LINEARS),
-                "optimizer": Optimizer.ADAMW_TORCH,
-            },
-        ),
-        (58.55, {"recipe": Recipe.FULL, "optimizer": Optimizer.ADAMW_TORCH}),
+        (21.01, {"micro_batch_size": 16, "seq_length": 1024} | ON_ALL | ADAMW),
+        (45.55, {"gradient_checkpointing": False} | ON_ALL),
+        (45.21, {"recipe": Recipe.LORA, "gradient_checkpointing": False} | ON_ALL | ADAMW),
+        (58.55, {"recipe": Recipe.FULL} | ADAMW),
         (
             43.77,
-            {
-                "recipe": Recipe.FULL,
-                "micro_batch_size": 4,
-                "gradient_checkpointing": False,
-                "optimizer": Optimizer.ADAMW_8BIT,
-            },
+            {"recipe": Recipe.FULL, "micro_batch_size": 4, "gradient_checkpointing": False, "optimizer": "adamw_8bit"},
         ),
     ],
 )
@@ -142,10 +123,7 @@ def test_8_bit_products_save_memory_as_measured(measured_gb: float, changes: dic
 
     Its head and loss were two operations then, with a second tensor of logits: 1.0 GB.
     """
-    spec = make_spec(
-        recipe=Recipe.FULL, lora=None, quantisation=None, preset=Preset.TUNED, optimizer=Optimizer.ADAMW_TORCH,
-        micro_batch_size=8, seq_length=2048, gradient_checkpointing=False, **changes,
-    )  # fmt: skip
+    spec = make_spec(micro_batch_size=8, seq_length=2048, **TUNED_FULL | changes)
 
     assert memory_need_bytes(spec, 141 * 2**30).total / 1e9 == pytest.approx(measured_gb - 1.0, rel=0.01)
 
@@ -168,34 +146,41 @@ def test_a_layer_of_an_encoder_decoder_sees_half_of_the_tokens() -> None:
     assert memory_need_bytes(spec).activations == 6 * 8192 * (14 * 128 + 512) * 2
 
 
-def test_a_product_that_is_made_anew_is_not_kept() -> None:
-    """Mistral-7B LoRA on all linears, 16,384 tokens: the product is 14,336 numbers of each, in each of 32 layers."""
-    lora = Lora(targets=("gate_proj", "up_proj", "down_proj"))
-    fields = {"recipe": Recipe.LORA, "quantisation": None, "preset": Preset.TUNED, "gradient_checkpointing": False}
-    anew, kept = (
-        memory_need_bytes(make_spec(micro_batch_size=8, seq_length=2048, lora=targets, **fields)).activations
-        for targets in (lora, lora.model_copy(update={"targets": ("gate_proj", "up_proj")}))
-    )
-
-    assert kept - anew == 32 * 16_384 * 14_336 * 2
+FULL = {"recipe": Recipe.FULL, "lora": None, "quantisation": None}
+TUNED_LORA = {"recipe": Recipe.LORA, "quantisation": None, "preset": Preset.TUNED, "gradient_checkpointing": False}
 
 
-def test_eager_attention_keeps_all_scores() -> None:
-    """Per token, of 32 layers with 32 heads: 512 scores in fp32 and again in bf16."""
-    full = {"recipe": Recipe.FULL, "lora": None, "quantisation": None, "gradient_checkpointing": False}
-    fused, eager = (
-        memory_need_bytes(make_spec(**full, attention=attention)).activations for attention in (None, "eager")
-    )
+@pytest.mark.parametrize(
+    ("work", "one", "other", "part", "more_bytes"),
+    [
+        # Eager attention keeps all scores: per token, of 32 layers with 32 heads, 512 scores in fp32 and again in bf16.
+        (
+            FULL | {"gradient_checkpointing": False}, {}, {"attention": "eager"}, "activations",
+            8 * 512 * 32 * 32 * 512 * (4 + 2),
+        ),
+        # Its backward pass holds four matrices of one layer in fp32: 32 heads x 512 x 512 scores, their gradient, the
+        # product of both and the result.
+        (FULL | {"micro_batch_size": 1}, {}, {"attention": "eager"}, "total", 32 * 512 * 512 * 4 * 4),
+        # 8-bit products, of 8 x 512 tokens and 32 layers: a byte less for each number of two norms and of the MLP's
+        # product, one more for each of the attention's output.
+        (TUNED_FULL, {"precision": "fp8"}, {}, "total", 8 * 512 * 32 * (2 * 4096 + 14_336 - 4096)),
+        # Frozen weights have two forms of one byte for each number; the adapters' inputs stay in bf16.
+        (TUNED_LORA, {"precision": "fp8"}, {}, "total", 0),
+        # Layers compiled by another preset count as eager ones: the plan may leave a run out, but promises no fit.
+        ({"preset": Preset.AS_USERS_RUN}, {"compile": True}, {}, "total", 0),
+        # A product that is made anew is not kept: 14,336 numbers of each of 4,096 tokens in each of 32 layers.
+        (
+            TUNED_LORA, {"lora": Lora(targets=MLP)}, {"lora": Lora(targets=MLP[:2])}, "activations",
+            32 * 4096 * 14_336 * 2,
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_setting_adds_by_hand(
+    work: dict[str, Any], one: dict[str, Any], other: dict[str, Any], part: str, more_bytes: int
+) -> None:
+    less, more = (getattr(memory_need_bytes(make_spec(**work | changes)), part) for changes in (one, other))
 
-    assert eager - fused == 8 * 512 * 32 * 32 * 512 * (4 + 2)
-
-
-def test_the_backward_pass_of_eager_attention_holds_four_matrices_of_scores() -> None:
-    """Of one layer, in fp32: 32 heads x 512 x 512 scores, their gradient, the product of both and the result."""
-    work: dict[str, Any] = {"recipe": Recipe.FULL, "micro_batch_size": 1, "seq_length": 512}
-    fused, eager = (memory_need_bytes(make_spec(**work, attention=attention)).total for attention in (None, "eager"))
-
-    assert eager - fused == 32 * 512 * 512 * 4 * 4
+    assert more - less == more_bytes
 
 
 def test_autocasts_copies_of_checkpointed_layers_end_with_forward() -> None:
@@ -208,29 +193,6 @@ def test_autocasts_copies_of_checkpointed_layers_end_with_forward() -> None:
 
     assert need.weights == 4 * parameters + 2 * (linear + 32_000 * 4096)
     assert need.total == 16 * parameters + 2 * (linear // 32 + 32_000 * 4096) + (49 + 16) * 4096 * 512
-
-
-def test_8_bit_products_by_hand() -> None:
-    """Of 8 x 512 tokens and 32 layers: a byte less for each number of two norms and of the MLP's product, one more for
-    each of the attention's output.
-    """
-    full = {"recipe": Recipe.FULL, "lora": None, "quantisation": None, "preset": Preset.TUNED}
-    wide, narrow = (
-        memory_need_bytes(make_spec(**full, gradient_checkpointing=False, precision=precision)).total
-        for precision in (Precision.BF16, Precision.FP8)
-    )
-
-    assert wide - narrow == 8 * 512 * 32 * (2 * 4096 + 14_336 - 4096)
-
-
-def test_frozen_weights_in_8_bits_need_the_memory_of_bf16() -> None:
-    """Two forms of one byte for each number; the adapters' inputs stay in bf16."""
-    lora = {"recipe": Recipe.LORA, "quantisation": None, "preset": Preset.TUNED, "gradient_checkpointing": False}
-    wide, narrow = (
-        memory_need_bytes(make_spec(**lora, precision=precision)) for precision in (Precision.BF16, Precision.FP8)
-    )
-
-    assert wide == narrow
 
 
 @pytest.mark.parametrize("recipe", list(Recipe))
@@ -247,10 +209,3 @@ def test_an_independent_gpu_needs_what_a_single_one_needs(recipe: Recipe, preset
     for gpu_bytes in (24 * 2**30, 140 * 2**30):
         assert memory_need_bytes(independent, gpu_bytes) == memory_need_bytes(single, gpu_bytes)
         assert keeps_unpacked(independent, gpu_bytes) is keeps_unpacked(single, gpu_bytes)
-
-
-def test_layers_compiled_by_another_preset_count_as_eager_ones() -> None:
-    """Eager layers save more: the plan may leave a run out, but promises no fit."""
-    eager, compiled = (memory_need_bytes(make_spec(preset=Preset.AS_USERS_RUN, compile=on)) for on in (None, True))
-
-    assert compiled == eager

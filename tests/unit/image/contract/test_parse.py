@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tracemalloc
@@ -22,7 +23,7 @@ from bench_image.contract.result_sections import Cost
 from committed import committed
 from tests.builders import make_result
 from tests.conftest import GOLDEN_DIR, Golden
-from tests.unit.image.contract.documents import SCHEMA_DIR, at, parse, parses, paths_of, put, result_document
+from tests.unit.image.contract.documents import SCHEMA_DIR, at, parse, paths_of, put, refusal, result_document
 
 
 @pytest.mark.parametrize("name", ["run-spec.v1.json", "run-result.v1.json"])
@@ -67,24 +68,8 @@ BROKEN_VALUES: tuple[Any, ...] = (None, [], {}, "x", 7, [[]], {"schema_version":
 def test_a_malformed_section_is_a_contract_error(section: str, value: Any) -> None:
     document = json.loads((GOLDEN_DIR / "result-v1.json").read_text())
     may_be = ("error", "chosen", "missing", "ranks", "started_at", "communication")
-    if section in may_be and parses(document | {section: value}):
-        return  # null for "no error" or nothing chosen, no ranks, seconds since 1970, a section of nulls with a reason
-    with pytest.raises(ContractError):
-        parse(document | {section: value})
-
-
-@pytest.mark.parametrize("depth", [100, 900, 5_000, 100_000])
-def test_endless_nesting_is_a_contract_error(depth: int) -> None:
-    with pytest.raises(ContractError):
-        parse_result('{"schema_version": 1, "ranks": ' + "[" * depth + "]" * depth + "}")
-
-
-def test_a_spec_of_another_version_inside_a_result_is_refused() -> None:
-    document = json.loads((GOLDEN_DIR / "result-v1.json").read_text())
-    document["spec"]["schema_version"] = 3
-
-    with pytest.raises(ContractError, match=r"spec\.schema_version: Input should be 1"):
-        parse(document)
+    # null for "no error" or nothing chosen, no ranks, seconds since 1970, a section of nulls with a reason
+    assert refusal(document | {section: value}) or section in may_be
 
 
 @pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity", "1e999"])
@@ -98,8 +83,7 @@ def test_a_spec_of_another_version_inside_a_result_is_refused() -> None:
     ],
 )
 def test_numbers_that_are_none_are_refused(path: tuple[Any, ...], constant: str) -> None:
-    document = result_document()
-    put(document, path, "HERE")
+    document = put(result_document(), path, "HERE")
 
     with pytest.raises(ContractError):
         parse_result(json.dumps(document).replace('"HERE"', constant))
@@ -194,18 +178,26 @@ def test_a_foreign_document_is_refused(text: str) -> None:
         parse_result(text)
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", None, True, 1.0, [1], {}])
-def test_another_schema_is_named(version: Any) -> None:
-    with pytest.raises(ContractError, match=r"this version reads 1$"):
-        parse(result_document() | {"schema_version": version})
+ERROR = {"kind": "OutOfMemoryError", "message": "CUDA out of memory", "phase": "warmup", "rank": 0}
 
 
-def test_an_unknown_field_is_refused() -> None:
-    document = result_document()
-    document["performance"]["samples_per_minute"] = 570
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        *(("schema_version", version, "this version reads 1") for version in (0, 2, "1", None, True, 1.0, [1], {})),
+        ("spec.schema_version", 3, "spec.schema_version: Input should be 1"),
+        ("performance.samples_per_minute", 570, "performance.samples_per_minute: Unexpected keyword argument"),
+        ("performance.samples_per_second", None, "status 'ok' needs performance.samples_per_second"),
+        ("started_at", "2026-11-21T02:00:00", "started_at: Input should have timezone info"),
+        ("error", ERROR, "an error goes with every status but ok"),
+        ("status", "oom", "an error goes with every status but ok"),
+    ],
+)
+def test_what_is_no_result_is_refused_by_its_field(path: str, value: Any, message: str) -> None:
+    document = put(result_document(), tuple(path.split(".")), value)
+    document["missing"][path] = "nobody looked"
 
-    with pytest.raises(ContractError, match=r"performance\.samples_per_minute: Unexpected keyword argument"):
-        parse(document)
+    assert message in refusal(document)
 
 
 @pytest.mark.parametrize("section", result_document().keys() - {"schema_version", "error", "links", "cost"})
@@ -213,33 +205,7 @@ def test_an_absent_section_is_null_which_needs_a_reason(section: str) -> None:
     """Of the result there is no error, no sweep of links, and a reason why it has no cost."""
     document = result_document()
     del document[section]
-    with pytest.raises(ContractError, match=f"{section}: Field required|{section}[.a-z0-9_]* is null without a reason"):
-        parse(document)
-
-
-def test_a_time_without_a_zone_is_refused() -> None:
-    with pytest.raises(ContractError, match="started_at: Input should have timezone info"):
-        parse(result_document() | {"started_at": "2026-11-21T02:00:00"})
-
-
-@pytest.mark.parametrize(
-    ("status", "has_error", "message"),
-    [("ok", True, "an error goes with every status but ok"), ("oom", False, "an error goes with every status but ok")],
-)
-def test_an_error_goes_with_every_status_but_ok(status: str, has_error: bool, message: str) -> None:
-    error = {"kind": "OutOfMemoryError", "message": "CUDA out of memory", "phase": "warmup", "rank": 0}
-
-    with pytest.raises(ContractError, match=message):
-        parse(result_document() | {"status": status, "error": error if has_error else None})
-
-
-def test_a_good_result_has_a_throughput() -> None:
-    document = result_document()
-    document["performance"]["samples_per_second"] = None
-    document["missing"]["performance.samples_per_second"] = "nobody looked"
-
-    with pytest.raises(ContractError, match=r"status 'ok' needs performance\.samples_per_second"):
-        parse(document)
+    assert re.search(rf"{section}: Field required|{section}[.a-z0-9_]* is null without a reason", refusal(document))
 
 
 def test_reasons_full_of_dots_cost_no_more_memory_than_ten_times_their_text() -> None:

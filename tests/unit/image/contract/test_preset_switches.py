@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract.options import Attention, Optimizer, Precision, Recipe, Strategy
+from bench_image.contract.options import Attention, Precision, Recipe, Strategy
 from bench_image.contract.preset_switches import (
     DDP_STEPS_BEFORE_CAPTURE,
     STEPS_BEFORE_CAPTURE,
@@ -20,192 +20,120 @@ from bench_image.contract.preset_switches import (
     uses_cuda_graph,
     uses_fused_lora,
 )
-from bench_image.contract.work import Device, Lora, Preset
+from bench_image.contract.work import Lora, Preset
 from tests.builders import make_spec
 
-
-@pytest.mark.parametrize(
-    ("changes", "compiled", "fused"),
-    [
-        ({}, True, True),
-        ({"recipe": Recipe.LORA}, True, True),
-        ({"recipe": Recipe.FULL}, True, False),
-        ({"preset": Preset.AS_USERS_RUN}, False, False),
-        ({"preset": Preset.AS_USERS_RUN, "compile": True}, True, False),
-        ({"compile": False}, False, False),
-        ({"device": Device.CPU}, False, False),
-        ({"strategy": Strategy.DDP, "gpus_per_node": 2}, True, True),
-        ({"strategy": Strategy.ZERO2, "gpus_per_node": 2}, True, True),
-        ({"strategy": Strategy.FSDP, "gpus_per_node": 2}, True, True),
-        ({"strategy": Strategy.ZERO3, "gpus_per_node": 2}, True, True),
-        ({"lora": Lora(dropout=0.1)}, True, False),
-        ({"precision": Precision.FP16}, True, False),
-    ],
-)
-def test_tuned_compiles_and_fuses_where_it_can(changes: dict[str, Any], compiled: bool, fused: bool) -> None:
-    spec = make_spec(**{"preset": Preset.TUNED} | changes)
-
-    assert (uses_compile(spec), uses_fused_lora(spec)) == (compiled, fused)
+SWITCHES = {
+    "compile": uses_compile, "lora": uses_fused_lora, "graph": uses_cuda_graph, "head": fuses_head,
+    "whole": compiles_whole, "clips": clips_within_update, "product": makes_product_anew, "layers": gathers_layers,
+    "segments": grows_segments,
+}  # fmt: skip
+MLP = ("gate_proj", "up_proj", "down_proj")
+FULL: dict[str, Any] = {"recipe": "full"}
+USERS: dict[str, Any] = {"preset": "as_users_run"}
+TWO: dict[str, Any] = {"gpus_per_node": 2}
+DDP, ZERO3 = TWO | {"strategy": "ddp"}, TWO | {"strategy": "zero3"}
+SEQ2SEQ = FULL | {"model": "encoder-decoder"}
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
+    ("changes", "switches"),
     [
-        ({}, True),
-        ({"recipe": Recipe.FULL}, True),
-        ({"model": "gpt2", "recipe": Recipe.FULL}, True),
-        ({"gradient_accumulation_steps": 4}, True),
-        ({"preset": Preset.AS_USERS_RUN}, False),
-        ({"preset": Preset.AS_USERS_RUN, "compile": True}, False),
-        ({"compile": False}, False),
-        ({"device": Device.CPU}, False),
-        ({"strategy": Strategy.DDP, "gpus_per_node": 2}, True),
-        ({"strategy": Strategy.DDP, "gpus_per_node": 2, "warmup_steps": DDP_STEPS_BEFORE_CAPTURE}, False),
-        ({"strategy": Strategy.FSDP, "gpus_per_node": 2, "warmup_steps": STEPS_BEFORE_CAPTURE + 1}, True),
-        ({"strategy": Strategy.ZERO2, "gpus_per_node": 2}, False),
-        ({"strategy": Strategy.ZERO3, "gpus_per_node": 2}, False),
-        ({"strategy": Strategy.DDP, "gpus_per_node": 2, "device": Device.CPU}, False),
-        ({"optimizer": Optimizer.PAGED_ADAMW_8BIT}, False),
-        ({"precision": Precision.FP16}, False),
-        ({"precision": Precision.FP16, "recipe": Recipe.FULL}, True),
-        ({"model": "encoder-decoder", "recipe": Recipe.FULL}, True),
-        ({"model": "mixtral-8x7b"}, False),
-        ({"attention": Attention.EAGER}, False),
-        ({"attention": Attention.FLASH}, True),
-        ({"warmup_steps": STEPS_BEFORE_CAPTURE}, False),
-        ({"warmup_steps": STEPS_BEFORE_CAPTURE + 1}, True),
+        ({}, "compile lora graph head clips product segments"),
+        ({"recipe": "lora"}, "compile lora graph head clips product segments"),
+        (FULL, "compile graph head clips segments"),
+        (USERS, ""),
+        (USERS | {"compile": True}, "compile"),
+        ({"compile": False}, ""),
+        ({"device": "cpu"}, ""),
+        (DDP, "compile lora graph head product"),
+        (DDP | {"device": "cpu"}, ""),
+        (DDP | {"warmup_steps": DDP_STEPS_BEFORE_CAPTURE}, "compile lora head product"),
+        (TWO | {"strategy": "fsdp", "warmup_steps": STEPS_BEFORE_CAPTURE + 1}, "compile lora graph head product"),
+        (TWO | {"strategy": "zero2"}, "compile lora head product"),
+        (ZERO3, "compile lora product layers"),
+        (ZERO3 | {"compile": False}, "layers"),
+        (ZERO3 | {"device": "cpu"}, "layers"),
+        (ZERO3 | USERS, ""),
+        (ZERO3 | USERS | {"compile": True}, "compile layers"),
+        ({"lora": Lora(targets=MLP, dropout=0.1)}, "compile graph head clips segments"),
+        ({"lora": Lora(targets=("q_proj", "up_proj"))}, "compile lora graph head clips segments"),
+        ({"recipe": "lora", "precision": "fp8"}, "compile lora graph head clips segments"),
+        ({"precision": "fp16"}, "compile head segments"),
+        (FULL | {"precision": "fp16"}, "compile graph head segments"),
+        (FULL | {"model": "gpt2"}, "compile graph head clips segments"),
+        ({"model": "mixtral-8x7b", "lora": Lora()}, "compile lora head segments"),
+        ({"gradient_accumulation_steps": 4}, "compile lora graph head clips product segments"),
+        ({"optimizer": "paged_adamw_8bit"}, "compile lora head product segments"),
+        ({"optimizer": "adamw_8bit"}, "compile lora head product segments"),
+        ({"attention": "eager"}, "compile lora head product segments"),
+        ({"attention": "flash"}, "compile lora graph head clips product segments"),
+        ({"warmup_steps": STEPS_BEFORE_CAPTURE}, "compile lora head product segments"),
+        ({"warmup_steps": STEPS_BEFORE_CAPTURE + 1}, "compile lora graph head clips product segments"),
+        (SEQ2SEQ, "compile graph head whole clips segments"),
+        (SEQ2SEQ | {"gradient_checkpointing": True}, "compile graph head clips segments"),
+        (SEQ2SEQ | {"precision": "fp16"}, "compile graph head whole segments"),
+        (SEQ2SEQ | DDP, "compile graph head"),
+        (SEQ2SEQ | USERS, ""),
     ],
 )
-def test_steps_that_never_wait_for_the_gpu_are_replayed(changes: dict[str, Any], expected: bool) -> None:
-    spec = make_spec(**{"preset": Preset.TUNED, "optimizer": Optimizer.ADAMW_TORCH} | changes)
-    assert uses_cuda_graph(spec) is expected
+def test_what_tuned_switches_on(changes: dict[str, Any], switches: str) -> None:
+    """QLoRA on the MLP unless said otherwise: compiled layers, fused adapters, the step as one graph, head and loss as
+    one operation, all layers as one, clipping within the update, the MLP's product made anew, ZeRO-3's whole layers,
+    and memory in segments that grow.
+    """
+    fields = {"preset": "tuned", "optimizer": "adamw_torch", "gradient_checkpointing": False} | changes
+    if fields.get("recipe") != "full":
+        fields.setdefault("lora", Lora(targets=MLP))
+    spec = make_spec(**fields)
 
-
-SEQ2SEQ = {"model": "encoder-decoder", "recipe": Recipe.FULL}
-DDP = {"strategy": Strategy.DDP, "gpus_per_node": 2}
-
-
-def test_memory_grows_with_tuned_on_one_gpu() -> None:
-    assert grows_segments(make_spec(preset=Preset.TUNED))
-    assert not grows_segments(make_spec(preset=Preset.AS_USERS_RUN))
-    assert not grows_segments(make_spec(preset=Preset.TUNED, **DDP))
+    assert [name for name, is_on in SWITCHES.items() if is_on(spec)] == switches.split()
 
 
 @pytest.mark.parametrize(
-    ("changes", "head", "whole", "clips"),
+    ("setting", "fields", "own", "other"),
     [
-        ({}, True, False, True),
-        (SEQ2SEQ, True, True, True),
-        (SEQ2SEQ | {"gradient_checkpointing": True}, True, False, True),
-        (SEQ2SEQ | {"precision": Precision.FP16}, True, True, False),
-        (SEQ2SEQ | DDP, True, False, False),
-        (SEQ2SEQ | {"preset": Preset.AS_USERS_RUN}, False, False, False),
-        ({"strategy": Strategy.ZERO3, "gpus_per_node": 2}, False, False, False),
-        ({"optimizer": Optimizer.ADAMW_8BIT}, True, False, False),
-        ({"device": Device.CPU}, False, False, False),
+        ("compile", {"preset": Preset.AS_USERS_RUN}, False, True),
+        ("compile", {"preset": Preset.TUNED}, True, False),
+        ("attention", {}, Attention.SDPA, Attention.EAGER),
     ],
 )
-def test_what_is_one_operation(changes: dict[str, Any], head: bool, whole: bool, clips: bool) -> None:
-    fields = {"preset": Preset.TUNED, "optimizer": Optimizer.ADAMW_TORCH, "gradient_checkpointing": False}
-    spec = make_spec(**fields | changes)
-
-    assert (fuses_head(spec), compiles_whole(spec), clips_within_update(spec)) == (head, whole, clips)
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, True),
-        ({"recipe": Recipe.LORA}, True),
-        ({"recipe": Recipe.LORA, "precision": Precision.FP8}, False),
-        ({"lora": Lora(targets=("q_proj", "up_proj"))}, False),
-        ({"recipe": Recipe.FULL}, False),
-        ({"preset": Preset.AS_USERS_RUN}, False),
-    ],
-)
-def test_the_product_within_an_mlp_is_made_anew_where_its_last_layer_has_a_fused_adapter(
-    changes: dict[str, Any], expected: bool
+def test_a_setting_makes_other_work_only_where_preset_or_torch_have_it_otherwise(
+    setting: str, fields: dict[str, Any], own: object, other: object
 ) -> None:
-    lora = Lora(targets=("gate_proj", "up_proj", "down_proj"))
-    fields = {"preset": Preset.TUNED} | ({} if changes.get("recipe") is Recipe.FULL else {"lora": lora})
-    assert makes_product_anew(make_spec(**fields | changes)) is expected
+    """Empty, and the own value written out, are the work of results from before the setting."""
+    specs = [make_spec(**fields | {setting: value}) for value in (None, own, other)]
+
+    assert setting not in specs[0].work.canonical()
+    assert specs[1].fingerprint == specs[0].fingerprint != specs[2].fingerprint
 
 
-@pytest.mark.parametrize("preset", list(Preset))
-def test_compile_makes_other_work_only_where_the_preset_has_it_otherwise(preset: Preset) -> None:
-    """Empty, and the preset's own value written out, are the work of results from before the setting."""
-    empty, own, other = (make_spec(preset=preset, compile=value) for value in (None, *OWN_AND_OTHER[preset]))
-
-    assert "compile" not in empty.work.canonical()
-    assert own.fingerprint == empty.fingerprint != other.fingerprint
-
-
-OWN_AND_OTHER = {Preset.AS_USERS_RUN: (False, True), Preset.TUNED: (True, False)}
-
-
-def test_a_run_that_would_not_be_compiled_is_refused() -> None:
-    with pytest.raises(ValueError, match="compile 'on' on the CPU, where layers are not compiled: choose off"):
-        make_spec(compile=True, device="cpu")
+FP8 = {"precision": Precision.FP8, "preset": Preset.TUNED, "recipe": Recipe.FULL}
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
+    ("fields", "reason"),
     [
-        ({"strategy": Strategy.ZERO3}, True),
-        ({"strategy": Strategy.ZERO3, "compile": False}, True),
-        ({"strategy": Strategy.ZERO3, "device": Device.CPU}, True),
-        ({"strategy": Strategy.ZERO3, "preset": Preset.AS_USERS_RUN}, False),
-        ({"strategy": Strategy.ZERO3, "preset": Preset.AS_USERS_RUN, "compile": True}, True),
-        ({"strategy": Strategy.ZERO2}, False),
-        ({"strategy": Strategy.FSDP}, False),
-    ],
-)
-def test_zero3_gathers_whole_layers_under_tuned_and_where_they_are_compiled(
-    changes: dict[str, Any], expected: bool
-) -> None:
-    assert gathers_layers(make_spec(**{"preset": Preset.TUNED, "gpus_per_node": 2} | changes)) is expected
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"preset": Preset.AS_USERS_RUN}, "choose preset 'tuned' with compile on"),
-        ({"compile": False}, "choose preset 'tuned' with compile on"),
-        ({"seq_length": 500}, "seq_length 500: .* choose a multiple of 16"),
-        ({"recipe": Recipe.QLORA}, "recipe 'qlora', whose weights have 4 bits: choose lora or full, or bf16"),
+        (FP8 | {"preset": Preset.AS_USERS_RUN}, "'fp8'.*choose preset 'tuned' with compile on"),
+        (FP8 | {"compile": False}, "'fp8'.*choose preset 'tuned' with compile on"),
+        (FP8 | {"seq_length": 500}, "'fp8'.*seq_length 500: .* choose a multiple of 16"),
         (
-            {"recipe": Recipe.LORA, "strategy": Strategy.FSDP, "gpus_per_node": 2},
-            "recipe 'lora' and strategy 'fsdp', .* choose single or ddp, or bf16",
+            FP8 | {"recipe": Recipe.QLORA},
+            "'fp8'.*recipe 'qlora', whose weights have 4 bits: choose lora or full, or bf16",
         ),
-        ({"model": "gpt2"}, "the family 'gpt2', .* choose bf16"),
-        ({"strategy": Strategy.ZERO3, "gpus_per_node": 2}, "strategy 'zero3': .* choose ddp or fsdp"),
-    ],
-)
-def test_fp8_is_refused_where_the_gpu_has_no_fp8_products(changes: dict[str, Any], reason: str) -> None:
-    fields = {"precision": Precision.FP8, "preset": Preset.TUNED, "recipe": Recipe.FULL}
-    assert uses_compile(make_spec(**fields))
-
-    with pytest.raises(ValueError, match=f"precision 'fp8'.*{reason}"):
-        make_spec(**fields | changes)
-
-
-def test_the_attention_that_torch_chooses_is_the_work_without_the_setting() -> None:
-    empty, own, other = (make_spec(attention=value) for value in (None, Attention.SDPA, Attention.EAGER))
-
-    assert own.fingerprint == empty.fingerprint != other.fingerprint
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
+        (
+            FP8 | {"recipe": Recipe.LORA, "strategy": Strategy.FSDP, "gpus_per_node": 2},
+            "'fp8'.*recipe 'lora' and strategy 'fsdp', .* choose single or ddp, or bf16",
+        ),
+        (FP8 | {"model": "gpt2"}, "'fp8'.*the family 'gpt2', .* choose bf16"),
+        (FP8 | {"strategy": Strategy.ZERO3, "gpus_per_node": 2}, "'fp8'.*strategy 'zero3': .* choose ddp or fsdp"),
         ({"attention": "flash", "device": "cpu"}, "attention 'flash' on the CPU, .*: choose eager"),
         ({"attention": "flash", "precision": "tf32"}, "attention 'flash' with precision 'tf32', .*: choose eager"),
-        (
-            {"attention": "eager", "model": "encoder-decoder", "recipe": Recipe.FULL},
-            "attention 'eager' with an encoder",
-        ),
+        (SEQ2SEQ | {"attention": "eager"}, "attention 'eager' with an encoder"),
+        ({"compile": True, "device": "cpu"}, "compile 'on' on the CPU, where layers are not compiled: choose off"),
     ],
 )
-def test_attention_is_refused_where_it_is_unavailable(changes: dict[str, Any], reason: str) -> None:
+def test_what_cannot_be_is_refused_with_what_can(fields: dict[str, Any], reason: str) -> None:
+    assert uses_compile(make_spec(**FP8))
     with pytest.raises(ValueError, match=reason):
-        make_spec(**changes)
+        make_spec(**fields)

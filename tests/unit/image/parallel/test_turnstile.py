@@ -29,6 +29,12 @@ class Launcher:
     def end(self, member: int) -> None:
         os.close(self.locks.pop(member))
 
+    def pair(self) -> tuple[SharedTurnstile, SharedTurnstile]:
+        """Of two members, both started."""
+        self.start(0)
+        self.start(1)
+        return self.member(0, of=2), self.member(1, of=2)
+
     def member(self, number: int, of: int) -> SharedTurnstile:
         return SharedTurnstile(Turns(folder=str(self.folder), member=number, num_members=of))
 
@@ -72,9 +78,7 @@ def test_members_take_turns_in_order_whoever_comes_first(launcher: Launcher) -> 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system binds no process to a core")
 def test_a_turn_of_all_members_is_on_one_core_and_the_next_turn_on_the_next(launcher: Launcher) -> None:
     all_cores = os.sched_getaffinity(0)
-    launcher.start(0)
-    launcher.start(1)
-    members = [launcher.member(number, of=2) for number in range(2)]
+    members = launcher.pair()
     threads = [threading.Thread(target=member.arrive) for member in members]
     for thread in threads:
         thread.start()
@@ -91,9 +95,7 @@ def test_a_turn_of_all_members_is_on_one_core_and_the_next_turn_on_the_next(laun
 
 
 def test_nobody_waits_for_a_member_that_ended_before_its_turn(launcher: Launcher) -> None:
-    launcher.start(0)
-    launcher.start(1)
-    first, second = launcher.member(0, of=2), launcher.member(1, of=2)
+    first, second = launcher.pair()
     launcher.end(0)  # the kernel releases the lock of a pod that dies
     second.arrive()
     with second.turn():
@@ -106,10 +108,8 @@ def test_nobody_waits_for_a_member_that_ended_before_its_turn(launcher: Launcher
 
 
 def test_nobody_waits_for_a_member_that_has_left(launcher: Launcher) -> None:
-    launcher.start(0)
-    launcher.start(1)
-    launcher.member(0, of=2).leave()
-    second = launcher.member(1, of=2)
+    first, second = launcher.pair()
+    first.leave()
     second.arrive()
     with second.turn():
         pass
@@ -125,9 +125,7 @@ def test_a_member_that_never_comes_is_not_waited_for(launcher: Launcher, capfd: 
 
 @pytest.mark.usefixtures("impatient")
 def test_a_late_member_joins_where_the_others_are(launcher: Launcher, tmp_path: Path) -> None:
-    launcher.start(0)
-    launcher.start(1)
-    early, late = launcher.member(1, of=2), launcher.member(0, of=2)
+    late, early = launcher.pair()
     early.arrive()
     for _ in range(5):
         with early.turn():
@@ -139,9 +137,7 @@ def test_a_late_member_joins_where_the_others_are(launcher: Launcher, tmp_path: 
 
 @pytest.mark.usefixtures("impatient")
 def test_a_member_that_hangs_is_passed_over_until_it_goes_on(launcher: Launcher, tmp_path: Path) -> None:
-    launcher.start(0)
-    launcher.start(1)
-    hangs, goes_on = launcher.member(0, of=2), launcher.member(1, of=2)
+    hangs, goes_on = launcher.pair()
     hangs.arrive()
     goes_on.arrive()
     with hangs.turn():

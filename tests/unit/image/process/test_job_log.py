@@ -13,18 +13,23 @@ LOGS = Path(__file__).with_name("logs")
 STEP_S = 0.5  # by which each line of a test arrives after the one before
 
 
-def read(text: bytes, profile: str = "auto", num_gpus: int = 1, **job: int) -> Speed | None:
+def read(text: bytes, profile: str = "auto", num_gpus: int = 1, **job: int) -> Speed:
     """The speed in a log whose lines arrive at regular times."""
     log = JobLog(choose_profiles(profile), OwnJob(command="x", **job), num_gpus)
     at = 0.0
     for line in log.lines(text + b"\n"):
         log.add(line, at := at + STEP_S)
-    return log.speed()
+    return speed_of(log)
+
+
+def speed_of(log: JobLog) -> Speed:
+    speed = log.speed()
+    assert speed is not None
+    return speed
 
 
 def real(name: str, **options: int) -> Speed:
     speed = read((LOGS / f"{name}.log").read_bytes(), **options)
-    assert speed is not None
     assert speed.profile.name == name
     return speed
 
@@ -50,12 +55,8 @@ def test_a_real_log_of_lightning_whose_steps_begin_anew_with_each_epoch() -> Non
     """32 steps in two epochs, whose bars start at 0; given are 256 samples a step and 7 tokens a sample."""
     speed = real("lightning", samples_per_step=256, tokens_per_sample=7)
     assert 24 <= sum(speed.steps) <= 28
-    assert speed.tokens_per_second == pytest.approx(
-        7
-        * 256
-        * sum(speed.steps)
-        / sum(seconds * steps for seconds, steps in zip(speed.seconds, speed.steps, strict=True))
-    )
+    total_s = sum(seconds * steps for seconds, steps in zip(speed.seconds, speed.steps, strict=True))
+    assert speed.tokens_per_second == pytest.approx(7 * 256 * sum(speed.steps) / total_s)
     assert speed.losses[-1] == 0.404
 
 
@@ -128,7 +129,6 @@ QUOTED = {
 def test_quoted_lines_are_read_by_the_profile_of_their_framework(name: str) -> None:
     lines, seconds, samples, tokens_per_second, loss = QUOTED[name]
     speed = read(lines.encode(), num_gpus=2, warmup_steps=0)
-    assert speed is not None
     assert (speed.profile.name, speed.samples_per_step) == (name, samples)
     assert speed.seconds == pytest.approx(seconds, rel=1e-6)
     assert speed.tokens_per_second == (tokens_per_second and pytest.approx(tokens_per_second))
@@ -139,15 +139,12 @@ def test_lines_of_other_ranks_count_once_and_a_mean_stands_for_all_steps_since_t
     """Steps 20 and 30 by lines of 10 steps, each from two ranks: 2 lines for 20 steps."""
     line = " iteration {0}/ 100 | elapsed time per iteration (ms): {0}.0 | global batch size: 4 |\n"
     speed = read("".join(line.format(step) * 2 for step in (10, 20, 30)).encode(), warmup_steps=0)
-    assert speed is not None
     assert (speed.steps, speed.seconds) == ((10, 10), (0.02, 0.03))
 
 
 def test_a_loss_that_is_not_finite_is_kept_as_none() -> None:
     text = "".join(f"iter {step}: loss nan, time 5.00ms, mfu 1%\n" for step in range(9)).encode()
-    speed = read(text)
-    assert speed is not None
-    assert set(speed.losses) == {None}
+    assert set(read(text).losses) == {None}
 
 
 NINES = "9" * 400  # beyond any float
@@ -166,7 +163,6 @@ def test_numbers_without_end_are_not_read(line: str) -> None:
     known = "".join(f"trainbench: step={step} seconds=0.25 samples=8\n" for step in range(1, 5))
     speed = read(f"{known}{line}\n{known.replace('step=', 'step=1')}".encode(), warmup_steps=0)
 
-    assert speed is not None
     assert (set(speed.seconds), speed.samples_per_step) == ({0.25}, 8)
 
 
@@ -191,6 +187,4 @@ def test_a_profile_of_the_users_own_replaces_the_shipped_one_of_its_name() -> No
     log = JobLog(choose_profiles("nanogpt", (own,)), OwnJob(command="x", warmup_steps=0), 1)
     for line in ("S1 t=3", "S2 t=4", "S3 t=5"):
         log.add(line, 0.0)
-    speed = log.speed()
-    assert speed is not None
-    assert speed.seconds == (4.0, 5.0)
+    assert speed_of(log).seconds == (4.0, 5.0)

@@ -25,18 +25,11 @@ def test_a_gpu_is_described_through_nvml() -> None:
 
     assert context.gpus == (
         Gpu(
-            index=0,
-            name="NVIDIA H200",
-            uuid="GPU-a",
-            vbios="96.00.A5.00.1A",
-            memory_total_bytes=150_754_820_096,
-            compute_capability="9.0",
-            pcie_generation_max=5,
-            pcie_width_max=16,
-            sm_clock_max_mhz=1980,
+            index=0, name="NVIDIA H200", uuid="GPU-a", vbios="96.00.A5.00.1A", memory_total_bytes=150_754_820_096,
+            compute_capability="9.0", pcie_generation_max=5, pcie_width_max=16, sm_clock_max_mhz=1980,
             power_limit_w=700,
         ),
-    )
+    )  # fmt: skip
     assert (context.driver, context.cuda) == ("580.159.04", "13.0")
     assert missing.keys() <= {"pod", "image"}
 
@@ -74,30 +67,20 @@ def test_a_cpu_run_has_no_gpu_but_a_host() -> None:
     assert missing["driver"] == missing["cuda"] == "the run uses no GPU"
 
 
-def test_pod_and_image_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(POD_ENV, "trainbench-node-1-x7k2p")
-    monkeypatch.setenv(IMAGE_ENV, "registry.example/trainbench:0.1.0")
-    context, missing = read_context("node-1", Device.CPU, [])
+def test_pod_image_and_template_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outside of a pod the reason names the variable. No template is a value: one that is set first is a change."""
+    variables = {POD_ENV: "trainbench-x7k2p", IMAGE_ENV: "registry.example/trainbench:0.1.0", TEMPLATE_ENV: "3f2a91c0"}
+    for name in variables:
+        monkeypatch.delenv(name, raising=False)
+    outside, missing = read_context("node-1", Device.CPU, [])
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    inside, known = read_context("node-1", Device.CPU, [])
 
-    assert (context.pod, context.image) == ("trainbench-node-1-x7k2p", "registry.example/trainbench:0.1.0")
-    assert not missing.keys() & {"pod", "image"}
-
-
-def test_the_pod_template_comes_from_the_environment_and_none_is_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a template that is set for the first time is a change."""
-    monkeypatch.delenv(TEMPLATE_ENV, raising=False)
-    without = read_context("node-1", Device.CPU, [])[0].pod_template
-    monkeypatch.setenv(TEMPLATE_ENV, "3f2a91c04b7d")
-
-    assert (without, read_context("node-1", Device.CPU, [])[0].pod_template) == ("none", "3f2a91c04b7d")
-
-
-def test_outside_a_pod_the_reason_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(POD_ENV, raising=False)
-    context, missing = read_context("node-1", Device.CPU, [])
-
-    assert context.pod is None
+    assert (outside.pod, outside.image, outside.pod_template) == (None, None, "none")
     assert missing["pod"] == "TRAINBENCH_POD is not set: not started as a pod"
+    assert (inside.pod, inside.image, inside.pod_template) == tuple(variables.values())
+    assert not known.keys() & {"pod", "image"}
 
 
 def test_only_libraries_that_matter_are_listed() -> None:
@@ -106,15 +89,11 @@ def test_only_libraries_that_matter_are_listed() -> None:
     assert all(name.startswith(prefixes) for name in library_versions())
 
 
-@pytest.mark.parametrize("model", ["Intel(R) Xeon(R) Platinum 8480+", "A: B"])
-def test_the_cpu_is_the_first_model_name(tmp_path: Path, model: str) -> None:
+def test_the_cpu_is_the_first_model_name_or_where_the_kernel_names_none_the_machine_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "cpuinfo"
-    path.write_text(f"processor\t: 0\nmodel name\t: {model}\n\nprocessor\t: 1\nmodel name\t: another\n")
-
-    assert cpu_model(path) == model
-
-
-def test_a_kernel_that_names_no_cpu_leaves_the_machine_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.write_text("processor\t: 0\nmodel name\t: A: B\n\nprocessor\t: 1\nmodel name\t: another\n")
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
 
-    assert cpu_model(tmp_path / "absent") == "aarch64"
+    assert (cpu_model(path), cpu_model(tmp_path / "absent")) == ("A: B", "aarch64")

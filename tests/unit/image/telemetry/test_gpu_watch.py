@@ -10,13 +10,9 @@ import pytest
 from bench_image.contract.result_sections import SINCE_0_2, GpuTelemetry, Probes
 from bench_image.contract.work import Device
 from bench_image.telemetry.gpu_watch import FIELDS, GpuWatch, Said
+from tests.builders.results import SILENT
 from tests.unit.image.fake_nvml import NO_EVENT, FakeNvml, NVMLError, field_values, xid
 
-QUIET: dict[str, Any] = {
-    "other_processes_at_start": 0, "other_memory_at_start_gb": 0.0, "other_memory_at_end_gb": 0.0,
-    "row_remap_pending": False, "row_remap_failed": False, "ecc_corrected_in_run": 0, "ecc_uncorrected_in_run": 0,
-    "rows_remapped_in_run": 0, "nvlink_crc_errors": 0, "nvlink_replays": 0, "pcie_replays": 0, "xids": {},
-}  # fmt: skip
 NOBODY: dict[str, Any] = {"nvmlDeviceGetComputeRunningProcesses": [[]]}
 
 
@@ -26,7 +22,7 @@ def watched(uuid: str | None = "GPU-a", **values: Any) -> Said:
 
 
 def test_a_quiet_gpu_answers_everything() -> None:
-    assert watched() == Said(QUIET, {})
+    assert watched() == Said(SILENT, {})
 
 
 def test_the_watch_and_the_probes_fill_what_results_of_0_1_lack() -> None:

@@ -14,7 +14,8 @@ import pytest
 from bench_image.contract.result_sections import GpuTelemetry, HostTelemetry
 from bench_image.contract.work import Device
 from bench_image.telemetry.gpu_watch import FIELDS
-from bench_image.telemetry.sampler import CpuTimes, Sampler, cpu_times, throttle_shares
+from bench_image.telemetry.sampler import Sampler, cpu_times, throttle_shares
+from tests.builders import NO_THROTTLING
 from tests.unit.image.fake_nvml import FakeNvml, NVMLError, gpus
 
 NEVER_S = 3600.0  # no sample but the one that each window gets at its end
@@ -42,25 +43,10 @@ def test_a_healthy_gpu_answers_everything() -> None:
     (gpu,), _, missing = sample(FakeNvml(nvmlDeviceGetTotalEnergyConsumption=[1_000_000, 1_650_000]))
 
     assert gpu == GpuTelemetry(
-        index=0,
-        uuid="GPU-a",
-        num_samples=1,
-        utilisation_mean_pct=98,
-        temperature_mean_c=60,
-        temperature_max_c=60,
-        power_mean_w=650,
-        sm_clock_mean_mhz=1900,
-        sm_clock_min_mhz=1900,
-        throttle_share_pct={
-            "thermal": 0, "power_cap": 100, "power_brake": 0, "hw_slowdown": 0, "sync_boost": 0, "user_clocks": 0,
-        },
-        energy_j=650,
-        ecc_corrected=0,
-        ecc_uncorrected=0,
-        remapped_rows=0,
-        pcie_generation=5,
-        pcie_width=16,
-        num_other_processes=0,
+        index=0, uuid="GPU-a", num_samples=1, utilisation_mean_pct=98, temperature_mean_c=60, temperature_max_c=60,
+        power_mean_w=650, sm_clock_mean_mhz=1900, sm_clock_min_mhz=1900, energy_j=650, ecc_corrected=0,
+        ecc_uncorrected=0, remapped_rows=0, pcie_generation=5, pcie_width=16, num_other_processes=0,
+        throttle_share_pct=NO_THROTTLING | {"power_cap": 100},
     )  # fmt: skip
     assert not any(path.startswith("gpus") for path in missing)
 
@@ -137,14 +123,8 @@ def test_an_old_driver_knows_throttling_by_its_old_name() -> None:
 
 def test_throttle_classes_as_shares_of_the_samples() -> None:
     """Four samples: idle; power cap; power cap and software thermal; hardware thermal with hardware slowdown."""
-    assert throttle_shares([0x1, 0x4, 0x4 | 0x20, 0x40 | 0x8]) == {
-        "thermal": 50,
-        "power_cap": 50,
-        "power_brake": 0,
-        "hw_slowdown": 25,
-        "sync_boost": 0,
-        "user_clocks": 0,
-    }
+    known = {"thermal": 50, "power_cap": 50, "hw_slowdown": 25}
+    assert throttle_shares([0x1, 0x4, 0x4 | 0x20, 0x40 | 0x8]) == NO_THROTTLING | known
 
 
 def test_a_process_of_somebody_else_is_counted() -> None:
@@ -239,11 +219,11 @@ def test_cpu_times_of_linux() -> None:
     """Guest time is part of user time already; waiting for I/O is idle time: 100 in all, 60 idle, 5 stolen."""
     times = cpu_times(_Times(user=30, nice=0, system=5, idle=50, iowait=10, steal=5, guest=20, guest_nice=0))
 
-    assert times == CpuTimes(total_s=100, idle_s=60, steal_s=5)
+    assert times == {"total": 100, "idle": 60, "steal": 5}
 
 
 def test_cpu_times_where_stolen_time_is_not_counted() -> None:
-    assert cpu_times(_Times(user=30, nice=0, system=10, idle=60)) == CpuTimes(total_s=100, idle_s=60, steal_s=None)
+    assert cpu_times(_Times(user=30, nice=0, system=10, idle=60)) == {"total": 100, "idle": 60}
 
 
 class _Times:

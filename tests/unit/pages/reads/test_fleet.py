@@ -10,7 +10,7 @@ import pytest
 from tests.builders.nights import ENDED_AT, night
 from tests.builders.three_nights import ALL, DAY_3, SEEN, overview_of, pieces
 from trainbench.core.states import TRAITS, NodeState
-from trainbench.core.verdicts import State, Why
+from trainbench.core.verdicts import Against, Metric, State, Why
 from trainbench.history.history import History
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.fleet import heat_csv, heat_map
@@ -53,7 +53,7 @@ def test_nodes_of_one_reason_stand_together_but_each_red_one_by_itself() -> None
 
 
 def test_the_map_puts_the_node_that_was_red_last_first_and_sorts_the_rest_by_number(pages: Pages) -> None:
-    heat = pages.read(heat_map, ALL, DAY_3, days=3)
+    heat = pages.read(heat_map, ALL, DAY_3, days=30)  # from the first day with a verdict on
     assert heat.days == ("2026-11-01", "2026-11-02", "2026-11-03")
     assert [row.node for row in heat.rows] == ["node-2", "node-3", "node-1", "node-10"]
     assert [[cell.why.value if cell else None for cell in row.cells] for row in heat.rows] == [
@@ -66,8 +66,9 @@ def test_the_map_puts_the_node_that_was_red_last_first_and_sorts_the_rest_by_num
     missing, slow = heat.rows[0].cells[2], heat.rows[1].cells[0]
     assert missing
     assert slow
-    assert (missing.deviation_pct, missing.num_verdicts) == (None, 1)
-    assert slow.deviation_pct == pytest.approx(-10.0)
+    assert (missing.metric, missing.against, missing.deviation, missing.num_verdicts) == (None, None, None, 1)
+    assert (slow.metric, slow.against) == (Metric.SAMPLES_PER_SECOND, Against.PEERS)
+    assert slow.deviation == pytest.approx(-10.0)
     assert (slow.campaign_id, slow.dag_id, slow.dag_run_id) == ("night-1", SEEN, "scheduled__1")
     assert heat.rows[0].gpu_name == "NVIDIA H200"
 
@@ -81,7 +82,8 @@ def test_the_map_begins_with_the_filters_and_shows_days_without_a_verdict(pages:
 
 @pytest.mark.parametrize("days", [-5, 0, 1, 10**9])
 def test_the_map_has_at_least_a_day_and_at_most_a_quarter(pages: Pages, days: int) -> None:
-    assert len(pages.read(heat_map, ALL, DAY_3, days=days).days) == (92 if days > 1 else 1)
+    later = DAY_3 + timedelta(days=365)  # without a verdict no day is left out
+    assert len(pages.read(heat_map, ALL, later, days=days).days) == (92 if days > 1 else 1)
 
 
 def test_pages_of_the_map(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +127,19 @@ def test_a_day_of_several_campaigns_shows_the_worst_of_them(history: History) ->
     assert (cell.state, cell.why, cell.campaign_id, cell.dag_run_id, cell.num_verdicts) == (
         State.LOOK, Why.BEHIND, "hour-1", "run-1", 3,
     )  # fmt: skip
-    assert cell.deviation_pct == pytest.approx(-3.0)
+    assert cell.deviation == pytest.approx(-3.0)
+
+
+def test_the_map_shows_the_figure_that_decided(history: History) -> None:
+    """-7 % against its past decides beside an only peer that is as slow: 9.3 of 10.0 and of 9.31."""
+    decided_by = {"decided_by": (Metric.SAMPLES_PER_SECOND, Against.PAST), "past": 10.0}
+    history.record(night(1, {"node-1": 9.3}, {"node-1": Why.SLOW}, reference=9.31, expected={"node-1": decided_by}))  # type: ignore[dict-item]
+    (row,) = Pages(history.engine, {SEEN}).read(heat_map, ALL, date(2026, 11, 1), days=1).rows
+    (cell,) = row.cells
+    assert cell
+    assert (cell.metric, cell.against, cell.deviation) == (
+        Metric.SAMPLES_PER_SECOND, Against.PAST, pytest.approx(-7.0),
+    )  # fmt: skip
 
 
 def test_works_recorded_in_another_order_than_their_days_stand_in_the_order_of_days(history: History) -> None:

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from trainbench.core.verdicts import Confirmation, State, Why
+from tests.builders.notices import make_notice
+from trainbench.core.states import NodeState
+from trainbench.core.verdicts import Against, Metric, State, Why
 from trainbench.pages.reads.rows import EventKind, HeatCell, HeatMap, HeatRow, NodeEvent, NodePoint
-from trainbench.pages.render import charts, heat_cells
+from trainbench.pages.render import charts, heat_cells, listings
 from trainbench.pages.render.links import Links, links
 from trainbench.pages.render.page import advice, ago
 
@@ -90,7 +92,6 @@ def point(day: int, rate: float | None, **fields: Any) -> NodePoint:
         "temperature_limit_c": 10.0,
         "state": State.WELL,
         "why": Why.WELL,
-        "confirmation": Confirmation.NOT_NEEDED,
         "is_drill": False,
         "reason": None,
         "num_runs": 2,
@@ -241,12 +242,25 @@ def test_a_cell_s_title_says_all_of_it() -> None:
     assert heat_cells.title("node-3", cell) == (
         "node-3, 2026-11-21: red: slow, samples/s −7.3 % against its peers, the worst of 3 verdicts"
     )
+    hot = heat_cell(State.LOOK, Why.HOT, 12.0, metric=Metric.TEMPERATURE_C, against=Against.PAST)
+    assert heat_cells.title("node-3", hot).endswith("look: hot, temperature +12.0 °C against its own past")
+
+
+def test_a_card_has_the_likely_cause_of_its_own_night_only() -> None:
+    notice = make_notice("node-3", Why.SLOW, reason="samples/s −6.5 %", cause="explains up to 6.5 of the 6.5 %")
+    same, later = (NodeState("node-3", State.RED, Why.SLOW, f"samples/s −{pct} %") for pct in (6.5, 7.1))
+
+    assert listings.likely_cause(same, notice) == "explains up to 6.5 of the 6.5 %"
+    assert listings.likely_cause(later, notice) is None
+    assert listings.likely_cause(same, None) is None
 
 
 def heat_cell(state: State, why: Why, deviation: float | None, **fields: Any) -> HeatCell:
     defaults: dict[str, Any] = {"num_verdicts": 1, "campaign_id": "c", "dag_id": "d", "dag_run_id": None}
     day = date(2026, 11, 21).isoformat()
-    return HeatCell(day=day, state=state, why=why, deviation_pct=deviation, **defaults | fields)
+    of = (None, None) if deviation is None else (Metric.SAMPLES_PER_SECOND, Against.PEERS)
+    decided = {"metric": of[0], "against": of[1], "deviation": deviation}
+    return HeatCell(day=day, state=state, why=why, **defaults | decided | fields)
 
 
 @pytest.mark.parametrize(
