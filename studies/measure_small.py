@@ -17,14 +17,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from bench_image.contract.flops import lora_targets
 from bench_image.contract.model_shapes import EncoderDecoderShape, shape_of
 from bench_image.contract.parse import parse_spec
+from bench_image.contract.pod_io import OUTPUT_DIR_ENV, SPEC_ENV
 from bench_image.contract.spec import Identity, Measurement, Placement, RunSpec
 from bench_image.contract.work import AUTO, Lora, Quantisation, Work
+from bench_image.process.exit_codes import ProcessExits
+from bench_image.process.merge import merge
+from bench_image.process.rank_report import read_reports
 from bench_image.process.supervisor import GROWING
 
 WIDE = EncoderDecoderShape(
@@ -214,14 +219,14 @@ def limited(folder: Path) -> None:
     """A whole run in this process, in which torch may take part of the GPU's memory only."""
     import torch
 
-    from bench_image.seq2seq.__main__ import run_as_rank
-    from bench_image.seq2seq.flags import Launch
+    from bench_image.process import worker
 
     gib = LIMITED[folder.name][1]
     torch.cuda.set_per_process_memory_fraction(gib * 2**30 / torch.cuda.get_device_properties(0).total_memory)
-    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
-    result = run_as_rank(parse_spec((folder / "spec.json").read_text()), Launch(0, 1, 1), folder)
-    assert result
+    text, started_at = (folder / "spec.json").read_text(), datetime.now(UTC)
+    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", SPEC_ENV: text, OUTPUT_DIR_ENV: str(folder)}
+    codes = {0: worker.main()}
+    result = merge(parse_spec(text), read_reports(folder), ProcessExits(codes), started_at, datetime.now(UTC))
     (folder / "result.json").write_text(result.model_dump_json(indent=1))
 
 

@@ -30,16 +30,12 @@ def die_with_parent() -> None:
         sys.exit(f"the supervisor, process {parent}, ended before this process started")
 
 
-def process_start(pid: int | None = None) -> float:
-    """Epoch seconds at which process `pid`, or this one, started, to 10 ms."""
-    if (ticks := start_ticks(pid)) is None:
-        return float(psutil.Process(pid).create_time())
+def process_start() -> float:
+    """Epoch seconds at which this process started, to 10 ms."""
+    stat = Path("/proc/self/stat")
+    if not stat.exists():
+        return float(psutil.Process().create_time())
+    ticks = int(stat.read_text().rpartition(")")[2].split()[19])
     # psutil adds the boot time, which Linux states in whole seconds only.
     age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     return time.time() - age_s
-
-
-def start_ticks(pid: int | None = None) -> int | None:
-    """Clock ticks from boot to the start of process `pid`, which identify it with its pid; None without /proc."""
-    stat = Path("/proc", "self" if pid is None else str(pid), "stat")
-    return int(stat.read_text().rpartition(")")[2].split()[19]) if stat.exists() else None

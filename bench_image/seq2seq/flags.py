@@ -68,12 +68,9 @@ class Launch(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The run, and what its RunSpec does not hold. `notes`: where the run differs from the flags."""
+    """The run, and where it differs from the flags."""
 
     spec: RunSpec
-    num_samples: int
-    samples_per_epoch: int
-    warmup_epochs: int
     notes: tuple[str, ...]
 
 
@@ -186,8 +183,7 @@ def plan(flags: argparse.Namespace, launch: Launch | None, run_id: str, visible:
         )  # fmt: skip
     except ValidationError as error:
         raise FlagError(explain(error)) from None
-    samples_per_epoch = steps * spec.samples_per_step
-    return Plan(spec, num_samples, samples_per_epoch, flags.warmup_epochs, _notes(flags, num_samples, steps, spec))
+    return Plan(spec, _notes(flags, num_samples, steps, spec))
 
 
 def _machine(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from bench_image.contract.pod_io import IMAGE_ENV, NO_TEMPLATE, POD_ENV, TEMPLATE_ENV
 from bench_image.contract.result_sections import Context, Gpu
@@ -18,8 +19,6 @@ from bench_image.telemetry.unmeasured_gpus import TorchGpu, described, unmeasura
 
 LIBRARIES = ("torch", "transformers", "peft", "bitsandbytes", "accelerate", "triton")
 CUDA_LIBRARIES = ("nvidia-cuda-runtime", "nvidia-nccl")  # followed by the CUDA version: -cu12, -cu13
-
-T = TypeVar("T")
 
 
 def read_context(
@@ -101,25 +100,27 @@ def _read_gpus(
     except nvml_api.NvmlError as error:
         missing |= dict.fromkeys(("gpus", "driver", "cuda"), str(error))
         return (), None, None
-    driver = _optional("driver", nvml.nvmlSystemGetDriverVersion, missing)
-    number = _optional("cuda", lambda: int(nvml.nvmlSystemGetCudaDriverVersion()), missing)
-    cuda = None if number is None else f"{number // 1000}.{number % 1000 // 10}"  # NVML writes 13000 for 13.0
+    system, reasons = nvml_api.read_each(_OF_SYSTEM, nvml, lambda: None)
+    missing |= reasons
     gpus = []
     for index, uuid in enumerate(gpu.uuid for gpu in torch_gpus):
-        facts = {
-            name: _optional(
-                f"gpus.{index}.{name}",
-                lambda read=read, uuid=uuid: read(nvml, nvml.nvmlDeviceGetHandleByUUID(uuid)),  # type: ignore[misc]
-                missing,
-            )
-            for name, read in _OF_GPU.items()
-        }
-        gpus.append(Gpu(**facts | {"index": index, "uuid": uuid, "name": facts["name"] or "unknown"}))
-    return tuple(gpus), driver, cuda
+        facts, reasons = nvml_api.read_each(_OF_GPU, nvml, partial(nvml.nvmlDeviceGetHandleByUUID, uuid))
+        missing |= {f"gpus.{index}.{name}": reason for name, reason in reasons.items()}
+        known: dict[str, Any] = dict.fromkeys(_OF_GPU) | {"name": "unknown"} | facts
+        gpus.append(Gpu(index=index, uuid=uuid, **known))
+    return tuple(gpus), system.get("driver"), system.get("cuda")
 
 
+def _cuda_version(nvml: Any, _: object) -> str:
+    number = int(nvml.nvmlSystemGetCudaDriverVersion())
+    return f"{number // 1000}.{number % 1000 // 10}"  # NVML writes 13000 for 13.0
+
+
+_OF_SYSTEM: dict[str, nvml_api.Reading] = {
+    "driver": lambda nvml, _: nvml.nvmlSystemGetDriverVersion(), "cuda": _cuda_version
+}  # fmt: skip
 # Field of Gpu -> its reading.
-_OF_GPU: dict[str, Callable[[Any, Any], Any]] = {
+_OF_GPU: dict[str, nvml_api.Reading] = {
     "name": lambda nvml, gpu: nvml.nvmlDeviceGetName(gpu),
     "vbios": lambda nvml, gpu: nvml.nvmlDeviceGetVbiosVersion(gpu),
     "memory_total_bytes": lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).total),
@@ -129,12 +130,3 @@ _OF_GPU: dict[str, Callable[[Any, Any], Any]] = {
     "sm_clock_max_mhz": lambda nvml, gpu: float(nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM)),
     "power_limit_w": lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000,
 }
-
-
-def _optional(path: str, call: Callable[[], T], missing: dict[str, str]) -> T | None:
-    try:
-        value: T = nvml_api.query(call)
-    except nvml_api.NvmlError as error:
-        missing[path] = str(error)
-        return None
-    return value

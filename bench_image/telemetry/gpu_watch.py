@@ -12,15 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from bench_image.contract.parse import implausible_reason
 from bench_image.contract.result_sections import OTHERS_MEMORY_GB, GpuTelemetry
 from bench_image.contract.work import Device
 from bench_image.telemetry import nvml as nvml_api
 
 XID_WAIT_MS = 100  # the listener's wait within NVML; a run ends at most so much later
 MPS_SERVER = "nvidia-cuda-mps-server"  # it serves others, and does no work of its own
-
-Reading = Callable[[Any, Any], Any]
 
 
 class Said(NamedTuple):
@@ -79,20 +76,10 @@ class GpuWatch:
             reasons["other_processes_at_start"] = "NVML lists none, but memory is in use: it sees this container only"
         return Said(fields, reasons)
 
-    def _read(self, gpu: Any, readings: Mapping[str, Reading]) -> Said:
-        said = Said({}, {})
-        for name, reading in readings.items():
-            said.fields[name] = None
-            try:
-                value = nvml_api.query(partial(reading, self._nvml, gpu))
-            except nvml_api.NvmlError as error:
-                said.reasons[name] = str(error)
-                continue
-            if reason := implausible_reason(GpuTelemetry, name, value):
-                said.reasons[name] = f"the driver returned an impossible value: {reason}"
-            else:
-                said.fields[name] = value
-        return said
+    def _read(self, gpu: Any, readings: Mapping[str, nvml_api.Reading]) -> Said:
+        values, reasons = nvml_api.read_each(readings, self._nvml, lambda: gpu)
+        nvml_api.drop_impossible(GpuTelemetry, values, reasons)
+        return Said(dict.fromkeys(readings) | values, reasons)
 
 
 Watched = Callable[[str | None], Said]
@@ -195,7 +182,7 @@ def _num_processes(nvml: Any, gpu: Any) -> int:
     return sum(MPS_SERVER not in name for name in names)
 
 
-def _field_sum(*names: str) -> Reading:
+def _field_sum(*names: str) -> nvml_api.Reading:
     """The sum of some of NVML's field values."""
 
     def read(nvml: Any, gpu: Any) -> int:
@@ -208,20 +195,23 @@ def _field_sum(*names: str) -> Reading:
     return read
 
 
-def _ecc_errors(kind: str) -> Reading:
+def _ecc_errors(kind: str) -> nvml_api.Reading:
     return lambda nvml, gpu: nvml.nvmlDeviceGetTotalEccErrors(
         gpu, getattr(nvml, f"NVML_MEMORY_ERROR_TYPE_{kind}"), nvml.NVML_VOLATILE_ECC
     )
 
 
-_AT_START: dict[str, Reading] = {"other_processes_at_start": _num_processes, "other_memory_at_start_gb": _used_gb}
-_AT_END: dict[str, Reading] = {
+_AT_START: dict[str, nvml_api.Reading] = {
+    "other_processes_at_start": _num_processes,
+    "other_memory_at_start_gb": _used_gb,
+}
+_AT_END: dict[str, nvml_api.Reading] = {
     "other_memory_at_end_gb": _used_gb,
     "row_remap_pending": lambda nvml, gpu: bool(nvml.nvmlDeviceGetRemappedRows(gpu)[2]),
     "row_remap_failed": lambda nvml, gpu: bool(nvml.nvmlDeviceGetRemappedRows(gpu)[3]),
 }
 # The run has their growth.
-_COUNTERS: dict[str, Reading] = {
+_COUNTERS: dict[str, nvml_api.Reading] = {
     "ecc_corrected_in_run": _ecc_errors("CORRECTED"),
     "ecc_uncorrected_in_run": _ecc_errors("UNCORRECTED"),
     "rows_remapped_in_run": lambda nvml, gpu: sum(nvml.nvmlDeviceGetRemappedRows(gpu)[:2]),

@@ -9,13 +9,12 @@ import os
 import statistics
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import psutil
 
-from bench_image.contract.parse import implausible_reason
 from bench_image.contract.result_sections import GpuTelemetry, HostTelemetry
 from bench_image.contract.work import Device
 from bench_image.telemetry import nvml as nvml_api
@@ -31,8 +30,6 @@ THROTTLE_BITS = {
     "user_clocks": 0x2,
 }
 
-Reading = Callable[[Any, Any], Any]
-
 
 class GpuRecord:
     """Collects the readings of one GPU. A failed reading is skipped and its reason kept; the others continue."""
@@ -41,78 +38,66 @@ class GpuRecord:
         self._nvml = nvml
         self._index = index
         self._uuid = uuid
-        self._num_samples = 0
-        self._values: dict[str, list[Any]] = defaultdict(list)
+        self._values: dict[str, list[Any]] = defaultdict(list)  # of all windows
+        self._window: dict[str, list[Any]] = defaultdict(list)
         self._reasons: dict[str, str] = {}
         self._energy_before_mj: int | None = None
-        self._before: tuple[int, dict[str, int]] = (0, {})  # numbers of samples and values before this window
 
     def open_window(self) -> None:
-        self._before = self._num_samples, {name: len(values) for name, values in self._values.items()}
-        self._energy_before_mj = self._read("energy_mj", _energy_mj)
-
-    def forget_window(self) -> None:
-        self._num_samples, before = self._before
-        for name, values in self._values.items():
-            del values[before.get(name, 0) :]
+        self._window = defaultdict(list)
+        self._energy_before_mj = self._read(_ENERGY).get("energy_mj")
 
     def sample(self) -> None:
-        self._num_samples += 1
+        self._window["sampled"].append(True)
         self._keep(_UNDER_LOAD)
 
     def close_window(self) -> None:
-        before, after = self._energy_before_mj, self._read("energy_mj", _energy_mj)
+        before, after = self._energy_before_mj, self._read(_ENERGY).get("energy_mj")
         if before is not None and after is not None:
-            self._values["energy_mj"].append(after - before)
+            self._window["energy_mj"].append(after - before)
         self._keep(_AT_WINDOW_END)
+        for name, values in self._window.items():
+            self._values[name] += values
 
     def glance(self) -> tuple[float | None, float | None]:
         """(utilisation in percent, temperature in degrees C) now; not recorded."""
-        reasons = dict(self._reasons)  # a failed glance must not add a reason
-        seen = tuple(self._read(name, _UNDER_LOAD[name]) for name in ("utilisation_pct", "temperature_c"))
-        self._reasons = reasons
-        return seen[0], seen[1]
+        names = ("utilisation_pct", "temperature_c")
+        seen, _ = nvml_api.read_each({name: _UNDER_LOAD[name] for name in names}, self._nvml, lambda: self._gpu)
+        return seen.get(names[0]), seen.get(names[1])
 
     def summary(self, missing: dict[str, str]) -> GpuTelemetry:
         """The summary over all windows. Adds a reason for each null field to `missing`."""
         if "energy_mj" in self._reasons:
             self._values["energy_mj"].clear()  # energy of some windows only is not the run's energy
         fields: dict[str, Any] = {}
+        reasons: dict[str, str] = {}
         for field, (reading, combine) in _FIELDS.items():
             values = self._values[reading]
             fields[field] = combine(values) if values else None
             if not values:
-                missing[f"gpus.{self._index}.{field}"] = self._reasons.get(reading, "no measured window")
-            elif reason := implausible_reason(GpuTelemetry, field, fields[field]):
-                fields[field] = None
-                missing[f"gpus.{self._index}.{field}"] = f"the driver returned an impossible value: {reason}"
-        return GpuTelemetry(index=self._index, uuid=self._uuid, num_samples=self._num_samples, **fields)
+                reasons[field] = self._reasons.get(reading, "no measured window")
+        nvml_api.drop_impossible(GpuTelemetry, fields, reasons)
+        missing |= {f"gpus.{self._index}.{field}": reason for field, reason in reasons.items()}
+        num_samples = len(self._values["sampled"])
+        return GpuTelemetry(index=self._index, uuid=self._uuid, num_samples=num_samples, **fields)
 
     @cached_property
     def _gpu(self) -> Any:
         return self._nvml.nvmlDeviceGetHandleByUUID(self._uuid)
 
-    def _keep(self, readings: dict[str, Reading]) -> None:
-        for name, reading in readings.items():
-            value = self._read(name, reading)
-            if value is not None:
-                self._values[name].append(value)
+    def _keep(self, readings: Mapping[str, nvml_api.Reading]) -> None:
+        for name, value in self._read(readings).items():
+            self._window[name].append(value)
 
-    def _read(self, name: str, reading: Reading) -> Any:
-        try:
-            return nvml_api.query(lambda: reading(self._nvml, self._gpu))
-        except nvml_api.NvmlError as error:
-            self._reasons[name] = str(error)
-            return None
+    def _read(self, readings: Mapping[str, nvml_api.Reading]) -> dict[str, Any]:
+        values, reasons = nvml_api.read_each(readings, self._nvml, lambda: self._gpu)
+        self._reasons |= reasons
+        return values
 
 
 def throttle_shares(bits: Sequence[int]) -> dict[str, float]:
     """Throttle class -> percent of the samples whose clocks-event bits have it set."""
     return {name: 100 * sum(bool(sample & mask) for sample in bits) / len(bits) for name, mask in THROTTLE_BITS.items()}
-
-
-def _energy_mj(nvml: Any, gpu: Any) -> int:
-    return int(nvml.nvmlDeviceGetTotalEnergyConsumption(gpu))
 
 
 def _clocks_event_bits(nvml: Any, gpu: Any) -> int:
@@ -137,8 +122,12 @@ def _num_other_processes(nvml: Any, gpu: Any) -> int:
     return len(listed - ours)
 
 
+_ENERGY: dict[str, nvml_api.Reading] = {
+    "energy_mj": lambda nvml, gpu: int(nvml.nvmlDeviceGetTotalEnergyConsumption(gpu))
+}
+
 # Sampled within the windows, because an idle GPU lowers its clocks and its PCIe generation.
-_UNDER_LOAD: dict[str, Reading] = {
+_UNDER_LOAD: dict[str, nvml_api.Reading] = {
     "utilisation_pct": lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
     "temperature_c": lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
     "power_mw": lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu),
@@ -148,7 +137,7 @@ _UNDER_LOAD: dict[str, Reading] = {
     "pcie_width": lambda nvml, gpu: nvml.nvmlDeviceGetCurrPcieLinkWidth(gpu),
 }
 
-_AT_WINDOW_END: dict[str, Reading] = {
+_AT_WINDOW_END: dict[str, nvml_api.Reading] = {
     "ecc_corrected": lambda nvml, gpu: _ecc_errors(nvml, gpu, nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
     "ecc_uncorrected": lambda nvml, gpu: _ecc_errors(nvml, gpu, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
     "remapped_rows": lambda nvml, gpu: sum(nvml.nvmlDeviceGetRemappedRows(gpu)[:2]),  # corrected and uncorrected
@@ -175,76 +164,62 @@ _FIELDS: dict[str, tuple[str, Callable[[list[Any]], Any]]] = {
 }
 
 
-class CpuTimes(NamedTuple):
-    """Seconds over all CPUs since boot; `steal_s` is None where the platform does not count it."""
+def cpu_times(times: Any = None) -> dict[str, float]:
+    """Seconds over all CPUs since boot by psutil: `total`, `idle` and, where the platform counts it, `steal`.
 
-    total_s: float
-    idle_s: float
-    steal_s: float | None
-
-    def since(self, earlier: CpuTimes) -> CpuTimes:
-        steal = None if self.steal_s is None or earlier.steal_s is None else self.steal_s - earlier.steal_s
-        return CpuTimes(self.total_s - earlier.total_s, self.idle_s - earlier.idle_s, steal)
-
-
-def cpu_times(times: Any = None) -> CpuTimes:
-    """CPU times from psutil. Guest time is left out, because Linux counts it in user time; I/O wait is idle time."""
+    Guest time is left out, because Linux counts it in user time; I/O wait is idle time.
+    """
     times = times or psutil.cpu_times()
     counted = {name: value for name, value in times._asdict().items() if not name.startswith("guest")}
     idle = counted["idle"] + counted.get("iowait", 0.0)
-    return CpuTimes(sum(counted.values()), idle, counted.get("steal"))
+    steal = {"steal": counted["steal"]} if "steal" in counted else {}
+    return {"total": sum(counted.values()), "idle": idle, **steal}
 
 
 class HostRecord:
     """Collects figures of the whole machine, also from inside a container, so that busy neighbours show."""
 
     def __init__(self) -> None:
-        self._before: CpuTimes | None = None
-        self._windows: list[CpuTimes] = []
-        self._memory_pct: list[float] = []
-        self._num_before = 0  # values before this window
+        self._before: dict[str, float] = {}
+        self._seconds: list[dict[str, float]] = []  # of each window
+        self._memory_pct: list[float] = []  # of all windows
+        self._memory_of_window: list[float] = []
 
     def open_window(self) -> None:
-        self._before = _cpu_times_or_none()
-        self._num_before = len(self._memory_pct)
-
-    def forget_window(self) -> None:
-        del self._memory_pct[self._num_before :]
+        self._memory_of_window = []
+        self._before = self._cpu_times()
 
     def sample(self) -> None:
         with contextlib.suppress(OSError, psutil.Error):
-            self._memory_pct.append(float(psutil.virtual_memory().percent))
+            self._memory_of_window.append(float(psutil.virtual_memory().percent))
 
     def close_window(self) -> None:
-        now = _cpu_times_or_none()
-        if self._before is not None and now is not None:
-            self._windows.append(now.since(self._before))
+        if self._before and (now := self._cpu_times()):
+            self._seconds.append({name: seconds - self._before[name] for name, seconds in now.items()})
+        self._memory_pct += self._memory_of_window
 
     def summary(self, missing: dict[str, str]) -> HostTelemetry:
         """The summary over all windows. Adds a reason for each null field to `missing`."""
-        total_s = sum(window.total_s for window in self._windows)
-        steals = [window.steal_s for window in self._windows if window.steal_s is not None]
+        total_s = sum(window["total"] for window in self._seconds)
+        idle_s = sum(window["idle"] for window in self._seconds)
+        steals = [window["steal"] for window in self._seconds if "steal" in window]
         fields = {
-            "cpu_utilisation_mean_pct": (
-                100 * (1 - sum(window.idle_s for window in self._windows) / total_s) if total_s > 0 else None
-            ),
+            "cpu_utilisation_mean_pct": 100 * (1 - idle_s / total_s) if total_s > 0 else None,
             "cpu_steal_pct": 100 * sum(steals) / total_s if total_s > 0 and steals else None,
             "memory_used_pct": statistics.fmean(self._memory_pct) if self._memory_pct else None,
         }
-        for name, value in fields.items():
-            if value is None:
-                missing[f"host.{name}"] = "no measured window, or the platform does not report it"
-            elif reason := implausible_reason(HostTelemetry, name, value):
-                fields[name] = None
-                missing[f"host.{name}"] = f"the system returned an impossible value: {reason}"
+        unknown = [name for name, value in fields.items() if value is None]
+        reasons = dict.fromkeys(unknown, "no measured window, or the platform does not report it")
+        nvml_api.drop_impossible(HostTelemetry, fields, reasons, "system")
+        missing |= {f"host.{name}": reason for name, reason in reasons.items()}
         return HostTelemetry(**fields)
 
-
-def _cpu_times_or_none() -> CpuTimes | None:
-    try:
-        return cpu_times()
-    except (OSError, psutil.Error):
-        return None
+    def _cpu_times(self) -> dict[str, float]:
+        """Empty where they cannot be read."""
+        try:
+            return cpu_times()
+        except (OSError, psutil.Error):
+            return {}
 
 
 class Sampler:
@@ -305,12 +280,9 @@ class Sampler:
                 record.close_window()
 
     def forget(self) -> None:
-        """Ends the window, if one is open, and forgets what it saw."""
+        """Ends the window, if one is open; what it saw counts nowhere."""
         with self._lock:
-            if self._open.is_set():
-                self._open.clear()
-                for record in self._records:
-                    record.forget_window()
+            self._open.clear()
 
     def glance(self) -> dict[str, float]:
         """The lowest utilisation and highest temperature of the GPUs now, for the log; empty where unreadable."""

@@ -11,7 +11,6 @@ from trainbench.core.states import TRAITS
 from trainbench.core.verdicts import (
     Against,
     Comparison,
-    Confirmation,
     Finding,
     GpuVerdict,
     GroupVerdict,
@@ -115,7 +114,6 @@ def _verdict(
         "comparisons": tuple(comparisons),
         "decided_by": (decides.metric, decides.against) if decides and why not in (Why.ONCE, Why.UNSTEADY) else None,
         "samples_per_second": rate,
-        "confirmation": Confirmation.CONFIRMED if why is Why.SLOW else Confirmation.NOT_NEEDED,
         "is_drill": is_drill,
     } | fields
 

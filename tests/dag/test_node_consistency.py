@@ -17,7 +17,7 @@ from tests.builders import make_result, make_spec
 from tests.dag.conftest import load_dags, states, tasks_of
 from tests.dag.sinks import connection, http_sink, smtp_sink
 from tests.kube.after_fault import after_night
-from trainbench.core.verdicts import Confirmation, Finding, Level, State, Why
+from trainbench.core.verdicts import Finding, Level, State, Why
 from trainbench.orchestration import dag_tasks, plan_tasks
 from trainbench.orchestration.plan_tasks import MAX_LINE
 from trainbench.planning.plan import campaign_id
@@ -145,7 +145,7 @@ def test_a_slow_node_is_confirmed_named_notified_and_turns_the_run_red(
     (slow,) = campaign.red_nodes
 
     assert dag_run.state == "failed"
-    assert (slow.node, slow.why, slow.confirmation) == ("gpu-slow", Why.SLOW, Confirmation.CONFIRMED)
+    assert (slow.node, slow.why, slow.is_confirmed) == ("gpu-slow", Why.SLOW, True)
     assert states(dag_run)["confirm"] == ["success"] * 8  # the node and three controls, twice
     assert (states(dag_run)["alert"], states(dag_run)["gate"]) == (["success"], ["failed"])
     (alert,) = alerts_of(dag_run)
@@ -166,7 +166,7 @@ def test_a_node_that_its_re_runs_clear_is_looked_at_and_green(dagbag: Any, store
     flaky = next(node for node in campaign.nodes if node.node == "gpu-flaky")
 
     assert dag_run.state == "success"
-    assert (flaky.state, flaky.why, flaky.confirmation) == (State.LOOK, Why.ONCE, Confirmation.CLEARED)
+    assert (flaky.state, flaky.why, flaky.is_confirmed) == (State.LOOK, Why.ONCE, False)
 
 
 def test_a_drill_that_is_not_found_turns_the_run_red_and_says_why(

@@ -21,7 +21,6 @@ from trainbench.alerting.gauges import code
 from trainbench.cli.app import exit_code
 from trainbench.comparison.noise_floor import floors
 from trainbench.core.formats import listing
-from trainbench.core.verdicts import Confirmation
 from trainbench.judging.levels import KnownLevel, made_levels
 from trainbench.pages.web.banners import text as banner
 from trainbench.reporting.report import benchmark_report
@@ -339,7 +338,7 @@ def told_of(night: Night) -> list[str]:
     campaign = night.campaign
     lines = [f"exit {exit_code(campaign)}: {verdict(campaign)}"]
     if night.reran:
-        confirmed = [node.node for node in campaign.nodes if node.confirmation is Confirmation.CONFIRMED]
+        confirmed = [node.node for node in campaign.nodes if node.is_confirmed]
         lines.append(f"ran again: {listing(night.reran)}; confirmed: {listing(confirmed) or 'none'}")
     lines += [f"also: {finding.headline}" for finding in campaign.findings if finding.why is None]
     lines += [f"also: {node.node}: {remark}" for node in campaign.nodes for remark in node.remarks]

@@ -90,7 +90,7 @@ def test_the_re_runs_are_two_rounds_of_the_slow_nodes_and_of_three_well_ones() -
     ]
     reruns = [run.model_copy(update={"spec": spec}) for run, spec in zip(again, first.rerun_specs, strict=True)]
     (red,) = assessed(planned, first.measured.results, reruns).red_nodes
-    assert (red.node, red.why, red.confirmation) == ("node-2", Why.SLOW, "confirmed")
+    assert (red.node, red.why, red.is_confirmed) == ("node-2", Why.SLOW, True)
 
 
 def test_a_renamed_node_keeps_its_past_and_its_old_name_is_not_missed() -> None:

@@ -33,7 +33,6 @@ from trainbench.core.verdicts import (
     FREED,
     MARKED,
     NOT_MARKED,
-    Confirmation,
     Finding,
     Level,
     Metric,
@@ -112,10 +111,7 @@ def confirmed_reds(campaign: Campaign) -> Mapping[str, Sequence[tuple[str, NodeV
         for group in campaign.groups
         for verdict in group.nodes
         if verdict.is_red
-        and (
-            verdict.why in (Why.HOT, Why.HEAVY)
-            or (verdict.why is Why.SLOW and verdict.confirmation is Confirmation.CONFIRMED)
-        )
+        and (verdict.why in (Why.HOT, Why.HEAVY) or (verdict.why is Why.SLOW and verdict.is_confirmed))
     ]
     return dict(
         sorted(grouped(reds).items(), key=lambda item: (min(_slow_pct(v) for _, v in item[1]), natural(item[0])))

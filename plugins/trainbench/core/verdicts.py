@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from typing import Any, ClassVar
+
+from pydantic import model_validator
 
 from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import listing
@@ -66,15 +69,6 @@ class Against(StrEnum):
     LEVEL = "level"
 
 
-class Confirmation(StrEnum):
-    """What the re-runs said of a suspect."""
-
-    NOT_NEEDED = "not_needed"
-    CONFIRMED = "confirmed"
-    CLEARED = "cleared"
-    NO_ANSWER = "no_answer"  # no re-run gave a figure, or none was planned; the reason says which
-
-
 class LevelSource(StrEnum):
     """The levels that nodes are compared with: none, those of this release, or the fleet's own before those."""
 
@@ -93,6 +87,18 @@ class Tolerances(Frozen):
     temperature_c: float = 10.0
     past_pct: float = 1.5
     also_red: tuple[Metric, ...] = ()
+
+
+class Stored(Frozen):
+    """A value of which earlier versions stored more fields: those in GONE are read over."""
+
+    GONE: ClassVar[frozenset[str]]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_what_is_gone(cls, fields: Any) -> Any:
+        kept = isinstance(fields, Mapping) and {name: fields[name] for name in fields if name not in cls.GONE}
+        return kept or fields
 
 
 class Comparison(Frozen):
@@ -123,8 +129,10 @@ def gpu_title(index: int, uuid: str | None) -> str:
     return f"GPU {index}" + (f" ({uuid})" if uuid else "")
 
 
-class Verdict(Frozen):
+class Verdict(Stored):
     """The verdict on a node, or on one GPU of it. `reason`: a phrase with the figures that decide."""
+
+    GONE = frozenset({"confirmation"})
 
     state: State
     why: Why
@@ -136,13 +144,8 @@ class Verdict(Frozen):
     memory_gb: float | None = None
     temperature_c: float | None = None
     noise_pct: float | None = None  # standard deviation of one run's samples/s by which it was judged
-    confirmation: Confirmation = Confirmation.NOT_NEEDED
     is_drill: bool = False
     remarks: tuple[str, ...] = ()  # phrases beside the reason, such as why a figure is missing
-
-    def value(self, metric: Metric) -> float | None:
-        figure: float | None = getattr(self, metric.value)
-        return figure
 
     def comparison(self, metric: Metric, against: Against) -> Comparison | None:
         return next((c for c in self.comparisons if c.metric is metric and c.against is against), None)
@@ -155,6 +158,12 @@ class Verdict(Frozen):
     def decides(self) -> Comparison | None:
         """The comparison whose figure every surface shows."""
         return self.comparison(*self.decided_by) if self.decided_by else None
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the re-runs showed again what decides."""
+        shown = self.decides
+        return shown is not None and shown.is_off and len(shown.rounds) > 1
 
     @property
     def off(self) -> tuple[Comparison, ...]:
@@ -208,24 +217,13 @@ class Level(StrEnum):
     ERROR = "error"
 
 
-class Clue(Frozen):
-    """One difference between a node and its peers that may be the cause. `explains_pct`: percent of samples/s that it
-    can cost at most; None: not known, so it may explain all or nothing.
-    """
-
-    category: str  # stable: scripts may match on it
-    measured: str
-    expected: str
-    cause: str
-    resolution: str
-    explains_pct: float | None = None
-
-
-class Finding(Frozen):
+class Finding(Stored):
     """One thing to know or to do: the same value from the judgement to report, alert, banner, notice and history.
 
     It is about `nodes`, or else about `item`, or about both, as a doubt about one run of a node is.
     """
+
+    GONE = frozenset({"changes", "clues"})
 
     level: Level
     category: str  # stable: scripts may match on it
@@ -238,7 +236,6 @@ class Finding(Frozen):
     evidence: tuple[Comparison, ...] = ()  # the comparisons that make a verdict what it is
     summary: str  # a phrase that continues the nodes' names, or a sentence about the item
     cause: str | None = None  # the likely cause, a sentence; None: not known, or the summary says it
-    clues: tuple[Clue, ...] = ()  # of a diagnosis: the likeliest cause first, whose category is the finding's
     resolution: str  # what to do next, one sentence
     is_drill: bool = False
 

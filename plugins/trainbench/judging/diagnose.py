@@ -24,7 +24,6 @@ from trainbench.core.grouping import grouped
 from trainbench.core.known_values import known_median
 from trainbench.core.states import LEVELS, METRIC_NAMES, METRIC_UNITS, TRAITS, plain_finding
 from trainbench.core.verdicts import (
-    Clue,
     Comparison,
     Finding,
     GpuVerdict,
@@ -56,6 +55,17 @@ A_PART_OF_IT = 0.1
 MIN_CLOCK_GAP_PCT = 3.0
 
 Read = Callable[[RunResult], float | None]
+
+
+class Clue(NamedTuple):
+    """One difference between a node and its peers that may be the cause. `explains_pct`: percent of samples/s that it
+    can cost at most; None: not known, so it may explain all or nothing.
+    """
+
+    category: str
+    cause: str
+    resolution: str
+    explains_pct: float | None = None
 
 
 class Case(NamedTuple):
@@ -134,19 +144,16 @@ def temperature_clues(case: Case) -> tuple[Clue, ...]:
     heat, power = case.gap(TEMPERATURE_MEAN_C.value), case.gap(POWER_MEAN_W.value)
     if heat is None or heat.points <= 0:
         return ()
-    measured, expected = f"{heat.own:.0f} °C", f"{heat.peers:.0f} °C as on its peers"
+    hotter = f"it is hotter ({heat.own:.0f} °C, its peers {heat.peers:.0f} °C)"
     if power is None:
-        category, cause = "hot", "it is hotter than its peers; what power it draws is not known"
-        resolution = "check fans, air flow and inlet, and compare its power with that of its peers"
-    else:
-        measured, expected = f"{measured} at {power.own:.0f} W", f"{expected} at {power.peers:.0f} W"
-        category, cause = "cooling", "it is hotter though it draws no more power than its peers: it is cooled worse"
-        resolution = "check fans, dust, air flow and inlet temperature, then the GPU's heat sink"
-        if power.pct >= 5:
-            category = "high_power"
-            cause = f"it draws {power.pct:.0f} % more power than its peers, which becomes heat"
-            resolution = "compare its power limit and clocks with its peers'"
-    return (Clue(category=category, measured=measured, expected=expected, cause=cause, resolution=resolution),)
+        cause = f"{hotter}; what power it draws is not known"
+        return (Clue("hot", cause, "check fans, air flow and inlet, and compare its power with that of its peers"),)
+    if power.pct >= 5:
+        cause = f"{hotter}: it draws {power.pct:.0f} % more power than its peers, which becomes heat"
+        return (Clue("high_power", cause, "compare its power limit and clocks with its peers'"),)
+    draws = f"though it draws no more power than its peers ({power.own:.0f} W, they {power.peers:.0f} W)"
+    step = "check fans, dust, air flow and inlet temperature, then the GPU's heat sink"
+    return (Clue("cooling", f"{hotter} {draws}: it is cooled worse", step),)
 
 
 # --- figures that differ from the peers' ------------------------------------------------------------------------------
@@ -156,20 +163,16 @@ def _gap(
     category: str,
     read: Read,
     is_seen: Callable[[Gap], bool],
-    measured: str,
-    expected: str,
     cause: str,
     resolution: str,
     explains: Callable[[Case, Gap], float | None] = lambda case, gap: None,
 ) -> Look:
-    """A look at one figure. The texts may hold {own}, {peers} and {less}, the percent that it is below its peers."""
+    """A look at one figure. `cause` may hold {own}, {peers} and {less}, the percent that it is below its peers."""
 
     def look(case: Case) -> Iterator[Clue]:
         gap = case.gap(read)
         if gap and is_seen(gap):
-            texts = {"measured": measured, "expected": f"{expected} as on its peers", "cause": cause}
-            filled = {name: text.format(**gap._asdict(), less=-gap.pct) for name, text in texts.items()}
-            yield Clue(category=category, **filled, resolution=resolution, explains_pct=explains(case, gap))
+            yield Clue(category, cause.format(**gap._asdict(), less=-gap.pct), resolution, explains(case, gap))
 
     return look
 
@@ -205,65 +208,60 @@ def _memory_total_gb(run: RunResult) -> float | None:
 
 _MATMUL = _gap(
     "slow_gpu", lambda run: run.probes.matmul_tflops, lambda gap: gap.pct <= -3,
-    "{own:.0f} TFLOP/s", "{peers:.0f} TFLOP/s",
-    "a bare matrix multiplication is {less:.1f} % slower than on its peers: it is the GPU itself, not data or host",
+    "a bare matrix multiplication ({own:.0f} TFLOP/s) is {less:.1f} % slower than on its peers: it is the GPU itself, "
+    "not data or host",
     "run dcgmi diag on the GPU, and swap it with a neighbour to see whether the fault moves with it",
     lambda _, gap: -gap.pct,
 )  # fmt: skip
 _DATA = _gap(
     "slow_data", lambda run: run.performance.loader_wait_pct, lambda gap: gap.points >= 1,
-    "waits for data {own:.1f} % of the time", "{peers:.1f} %", "training waited for its data {own:.1f} % of the time",
+    "training waited for its data {own:.1f} % of the time, on its peers {peers:.1f} %",
     "check the disk or mount that the data comes from, and how many CPUs the pod has", _waited,
 )  # fmt: skip
 _RETRIES = _gap(
     "allocator_retries", lambda run: run.memory.alloc_retries, lambda gap: gap.points >= 1,
-    "{own:g} allocator retries", "{peers:g}",
-    "torch ran out of free GPU memory and had to free cached blocks and allocate again",
+    "torch ran out of free GPU memory and had to free cached blocks and allocate again, {own:g} times (on its peers "
+    "{peers:g})",
     "see what else holds memory on this GPU, and whether it is as large as its peers'",
 )  # fmt: skip
 _STEAL = _gap(
     "cpu_steal", lambda run: run.telemetry.host.cpu_steal_pct, lambda gap: gap.points >= 5,
-    "{own:.0f} % stolen", "{peers:.0f} %", "the host gave {own:.0f} % of this machine's CPU time to others",
+    "the host gave {own:.0f} % of this machine's CPU time to others, on its peers {peers:.0f} %",
     "move the node to a quieter host, or use dedicated CPUs", _stolen,
 )  # fmt: skip
 _FULL_HOST = _gap(
-    "host_memory_full", lambda run: run.telemetry.host.memory_used_pct,
-    lambda gap: gap.own >= 95 > gap.peers,
-    "{own:.0f} % of the host's memory in use", "{peers:.0f} %",
-    "the host's memory is full, so it swaps or drops its cache", "find what holds the memory on the node, and end it",
+    "host_memory_full", lambda run: run.telemetry.host.memory_used_pct, lambda gap: gap.own >= 95 > gap.peers,
+    "the host's memory is full ({own:.0f} %, on its peers {peers:.0f} %), so it swaps or drops its cache",
+    "find what holds the memory on the node, and end it",
 )  # fmt: skip
 _BUSY_HOST = _gap(
-    "busy_host", lambda run: run.telemetry.host.cpu_utilisation_mean_pct,
-    lambda gap: gap.points >= 30, "host CPUs {own:.0f} % busy", "{peers:.0f} %",
+    "busy_host", lambda run: run.telemetry.host.cpu_utilisation_mean_pct, lambda gap: gap.points >= 30,
     "the host's CPUs were {own:.0f} % busy, those of its peers {peers:.0f} %",
     "find what computes on the node (top), and keep other work off GPU nodes",
 )  # fmt: skip
 _H2D = _gap(
     "slow_host_to_device", lambda run: run.probes.h2d_gb_per_s, lambda gap: gap.pct <= -10,
-    "{own:.1f} GB/s", "{peers:.1f} GB/s", "copies from host to GPU are {less:.0f} % slower than on its peers",
+    "copies from host to GPU are {less:.0f} % slower than on its peers ({own:.1f} GB/s, there {peers:.1f})",
     "check the PCIe link, NUMA placement and the host's memory channels", _copies_pct,
 )  # fmt: skip
 _IDLE_GPU = _gap(
     "gpu_waits", GPU_UTILISATION_MEAN_PCT.value, lambda gap: gap.points <= -5,
-    "GPU busy {own:.0f} % of the time", "{peers:.0f} %",
     "the GPU was busy {own:.0f} % of the time, its peers' {peers:.0f} %: it waits for work",
     "look at the host: CPU frequency governor, NUMA placement of the pod, other work on its CPUs",
 )  # fmt: skip
 _OTHER_MEMORY = _gap(
     "other_gpu_memory", _memory_total_gb, lambda gap: abs(gap.pct) >= 1,
-    "{own:.1f} GB of GPU memory", "{peers:.1f} GB", "its GPU has {own:.1f} GB of memory, its peers' {peers:.1f} GB",
+    "its GPU has {own:.1f} GB of memory, its peers' {peers:.1f} GB",
     "see whether it is another model or partitioned (MIG), and compare it with its own kind only",
 )  # fmt: skip
 
 
 def _communication(case: Case) -> Iterator[Clue]:
     bus = case.gap(lambda run: run.probes.allreduce_bus_gb_per_s)
-    rate = f", all-reduce at {bus.own:.0f} GB/s where its peers reach {bus.peers:.0f}" if bus else ""
+    rate = f"; all-reduce at {bus.own:.0f} GB/s where its peers reach {bus.peers:.0f}" if bus else ""
     return _gap(
-        "slow_communication", lambda run: run.communication.exposed_pct,
-        lambda gap: gap.points >= 2,
-        "waits for communication {own:.1f} % of the time", "{peers:.1f} %",
-        "its GPUs waited for each other {own:.1f} % of the time" + rate,
+        "slow_communication", lambda run: run.communication.exposed_pct, lambda gap: gap.points >= 2,
+        "its GPUs waited for each other {own:.1f} % of the time, its peers' {peers:.1f} %" + rate,
         "check NVLink (nvidia-smi nvlink -s) and the topology (nvidia-smi topo -m) against a good node", _waited,
     )(case)  # fmt: skip
 
@@ -274,13 +272,8 @@ def _communication(case: Case) -> Iterator[Clue]:
 def _drill(case: Case) -> Iterator[Clue]:
     drill = next((run.spec.drill for run in case.own if run.spec.drill), None)
     if drill:
-        yield Clue(
-            category="drill",
-            measured=f"slowed by {drill.slowdown_pct:g} %",
-            expected="detected by the checks",
-            cause=f"this is a drill: the node was slowed on purpose by {drill.slowdown_pct:g} %",
-            resolution=TRAITS[Why.DRILL].next_step,
-        )
+        cause = f"this is a drill: the node was slowed on purpose by {drill.slowdown_pct:g} %"
+        yield Clue("drill", cause, TRAITS[Why.DRILL].next_step)
 
 
 def _gpu_events(case: Case) -> Iterator[Clue]:
@@ -288,24 +281,14 @@ def _gpu_events(case: Case) -> Iterator[Clue]:
     usual = {(finding.category, finding.cause) for finding in gpu_event_findings(case.peers)}
     for finding in gpu_event_findings(case.own):
         if finding.cause and (finding.category, finding.cause) not in usual:
-            yield Clue(
-                category=finding.category,
-                measured=finding.measured,
-                expected=finding.expected,
-                cause=f"{finding.measured}: {finding.cause[0].lower()}{finding.cause[1:]}",
-                resolution=finding.resolution,
-            )
+            cause = f"{finding.measured}: {finding.cause[0].lower()}{finding.cause[1:]}"
+            yield Clue(finding.category, cause, finding.resolution)
 
 
 def _troubles(case: Case) -> Iterator[Clue]:
     if case.troubles:
-        yield Clue(
-            category="node_trouble",
-            measured=listing(case.troubles),
-            expected="no such condition",
-            cause=f"the cluster says of the node: {listing(case.troubles)}",
-            resolution="look at the node's conditions and events (kubectl describe node) and fix these faults",
-        )
+        step = "look at the node's conditions and events (kubectl describe node) and fix these faults"
+        yield Clue("node_trouble", f"the cluster says of the node: {listing(case.troubles)}", step)
 
 
 class _Throttle(NamedTuple):
@@ -358,35 +341,28 @@ def _clock(case: Case) -> Iterator[Clue]:
     is_low_clock = clock is not None and clock.pct <= -least_gap_pct
     if not (throttles or is_low_clock or is_low_limit):
         return
-    said: list[tuple[str, str, str]] = []  # measured, expected, cause
+    causes: list[str] = []
     category, resolution = "low_clock", "look for locked clocks or persistence mode off (nvidia-smi -q -d CLOCK)"
     for throttle, share, usual in throttles:
         heat = case.gap(TEMPERATURE_MEAN_C.value) if throttle is THERMAL else None
         hotter = f" ({heat.own:.0f} °C, its peers {heat.peers:.0f} °C)" if heat and heat.points >= 5 else ""
-        cause = f"{throttle.cause} for {share:.0f} % of the time{hotter}"
-        said.append((f"throttled {share:.0f} % of the time", f"{usual:.0f} % as on its peers", cause))
+        beside = f", its peers {usual:.0f} %" if usual else ""
+        causes.append(f"{throttle.cause} for {share:.0f} % of the time{beside}{hotter}")
     if throttles:
         category, resolution = throttles[0][0].category, throttles[0][0].resolution
     if limit is not None and is_low_limit:
-        cause = f"its power limit is {limit.own:.0f} W, its peers' {limit.peers:.0f} W"
-        said.append((f"power limit {limit.own:.0f} W", f"{limit.peers:.0f} W as on its peers", cause))
+        causes.append(f"its power limit is {limit.own:.0f} W, its peers' {limit.peers:.0f} W")
         if category in ("low_clock", "power_capping"):
             category, resolution = "power_limit_low", f"set the power limit to {limit.peers:.0f} W (nvidia-smi -pl)"
     # Only the clock states how much speed is lost.
-    if clock is not None and is_low_clock:
-        cause = f"the SM clock is {-clock.pct:.1f} % below its peers'"
-        said.append((f"{clock.own:.0f} MHz", f"{clock.peers:.0f} MHz as on its peers", cause))
-    elif clock is not None and throttles:
-        said.append(("", "", "its mean clock is nevertheless as high as its peers'"))
-    measured, expected, causes = (list(filter(None, texts)) for texts in zip(*said, strict=True))
-    yield Clue(
-        category=category,
-        measured=", ".join(measured),
-        expected=", ".join(expected),
-        cause="; ".join(causes),
-        resolution=resolution,
-        explains_pct=-clock.pct if clock is not None and is_low_clock else None,
-    )
+    if clock is None or not is_low_clock:
+        if clock is not None and throttles:
+            causes.append("its mean clock is nevertheless as high as its peers'")
+        yield Clue(category, "; ".join(causes), resolution)
+        return
+    at = f"{clock.own:.0f} MHz, theirs {clock.peers:.0f}"
+    causes.append(f"the SM clock is {-clock.pct:.1f} % below its peers' ({at})")
+    yield Clue(category, "; ".join(causes), resolution, -clock.pct)
 
 
 def _pcie(case: Case) -> Iterator[Clue]:
@@ -399,14 +375,11 @@ def _pcie(case: Case) -> Iterator[Clue]:
         copies = case.gap(lambda run: run.probes.h2d_gb_per_s)
         is_slower = copies is not None and copies.pct < -1
         slower = f"; copies from the host are {-copies.pct:.0f} % slower" if copies and is_slower else ""
+        links = f"generation {own[0]} x{own[1]} instead of {best[0]} x{best[1]}"
         yield Clue(
-            category="pcie_degraded",
-            measured=f"PCIe {own[0]} x{own[1]}",
-            expected=f"PCIe {best[0]} x{best[1]}",
-            cause=f"the GPU's PCIe link is narrower or slower than it should be{slower}",
-            resolution="reseat the GPU or its riser, and check the slot's bifurcation in the firmware",
-            explains_pct=_copies_pct(case),
-        )
+            "pcie_degraded", f"the GPU's PCIe link is narrower or slower than it should be ({links}){slower}",
+            "reseat the GPU or its riser, and check the slot's bifurcation in the firmware", _copies_pct(case),
+        )  # fmt: skip
 
 
 def _poorest(links: Iterable[tuple[int | None, int | None]]) -> tuple[int, int] | None:
@@ -431,21 +404,19 @@ class Difference(NamedTuple):
         seen = grouped(pair for run in runs for pair in self.read(run).items())
         return {name: statistics.mode(sorted(values)) for name, values in seen.items()}
 
-    def clues(self, own: Iterable[RunResult], usual: Mapping[str, str]) -> Iterator[Clue]:
-        """One on all that any of the `own` runs does otherwise."""
+    def odd(self, own: Iterable[RunResult], usual: Mapping[str, str]) -> dict[str, str]:
+        """Name -> value of all that any of the `own` runs does otherwise."""
         odd: dict[str, str] = {}
-        for mine in filter(None, map(self.read, own)):
+        for mine in filter(None, map(self.read, own) if usual else ()):
             told = mine.keys() | usual.keys() if self.is_whole else mine.keys() & usual.keys()
             odd |= {name: mine.get(name, NONE) for name in told if mine.get(name) != usual.get(name)}
-        names = sorted(odd)
-        if usual and odd:
-            yield Clue(
-                category=self.category,
-                measured=", ".join(f"{name} {odd[name]}" for name in names),
-                expected=", ".join(f"{name} {usual.get(name, NONE)}" for name in names),
-                cause=f"{', '.join(names)} differ{'s' if len(names) == 1 else ''} from its peers",
-                resolution=self.resolution,
-            )
+        return dict(sorted(odd.items()))
+
+
+def _differ(odd: Mapping[str, str], usual: Mapping[str, str]) -> str:
+    """ "driver differs from its peers (570.10, theirs 580.65)"."""
+    values = "; ".join(f"{value}, theirs {usual.get(name, NONE)}" for name, value in odd.items())
+    return f"{', '.join(odd)} differ{'s' if len(odd) == 1 else ''} from its peers ({values})"
 
 
 def _execution(run: RunResult) -> Mapping[str, str]:
@@ -472,7 +443,10 @@ _HOST = Difference(
 
 
 def _differences(case: Case) -> Iterator[Clue]:
-    return (clue for each in (EXECUTION, VERSIONS, _HOST) for clue in each.clues(case.own, each.usual(case.peers)))
+    for each in (EXECUTION, VERSIONS, _HOST):
+        usual = each.usual(case.peers)
+        if odd := each.odd(case.own, usual):
+            yield Clue(each.category, _differ(odd, usual), each.resolution)
 
 
 # Certain faults first, then likely causes, then mere differences.
@@ -563,18 +537,18 @@ def difference_findings(results: Sequence[RunResult]) -> tuple[Finding, ...]:
     return tuple(
         Finding(
             level=level,
-            category=clue.category,
+            category=kind.category,
             nodes=(node,),
-            measured=clue.measured,
-            expected=f"{clue.expected}, as on most of its peers",
-            summary=f"{summary}: {clue.cause}",
-            resolution=clue.resolution,
+            measured=", ".join(f"{name} {value}" for name, value in odd.items()),
+            expected=", ".join(f"{name} {usual.get(name, NONE)}" for name in odd) + ", as on most of its peers",
+            summary=f"{summary}: {_differ(odd, usual)}",
+            resolution=kind.resolution,
         )
         for runs in works.values()
         for level, kind, summary in _DIFFERENCES
         for usual in [kind.usual(runs)]
         for node, own in grouped((run.spec.identity.node, run) for run in runs).items()
-        for clue in kind.clues(own, usual)
+        if (odd := kind.odd(own, usual))
     )
 
 
@@ -642,11 +616,9 @@ def _finding(
     node: NodeVerdict, category: str, shown: Sequence[Comparison] = (), clues: Sequence[Clue] = (), **fields: str | None
 ) -> Finding:
     """The finding on the node's reason. `shown`: the comparisons in the columns of measured and expected figures."""
-    measured = [*map(_deviation, shown), *(clue.measured for clue in clues[:1])]
-    expected = [*map(_limit, shown), *(clue.expected for clue in clues[:1])]
     texts = {
-        "measured": "; ".join(filter(None, measured)),
-        "expected": "; ".join(filter(None, expected)),
+        "measured": "; ".join(map(_deviation, shown)),
+        "expected": "; ".join(map(_limit, shown)),
         "summary": f"{TRAITS[node.why].one}: {node.reason}",
         "resolution": clues[0].resolution if clues else TRAITS[node.why].next_step,
     }
@@ -656,7 +628,6 @@ def _finding(
         nodes=(node.node,),
         why=node.why,
         evidence=node.off,
-        clues=tuple(clues),
         is_drill=node.is_drill,
         **texts | fields,
     )
@@ -701,10 +672,7 @@ _CLUES: Mapping[Metric, Callable[[Case], tuple[Clue, ...]]] = {
 
 
 def _unknown(because: str, node: NodeVerdict) -> Clue:
-    next_step = TRAITS[node.why].next_step
-    return Clue(
-        category=CAUSE_UNKNOWN, measured="", expected="", cause=f"nothing explains it: {because}", resolution=next_step
-    )
+    return Clue(CAUSE_UNKNOWN, f"nothing explains it: {because}", TRAITS[node.why].next_step)
 
 
 def _unsteady(node: NodeVerdict, scene: Scene) -> Finding:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from trainbench.core.formats import figure, listing, noise_share, share, signed
 from trainbench.core.states import METRIC_NAMES, METRIC_UNITS, TRAITS
-from trainbench.core.verdicts import Against, Comparison, Confirmation, Metric, State, Tolerances, Why
+from trainbench.core.verdicts import Against, Comparison, Metric, State, Tolerances, Why
 
 # A node that is slow by exactly the limit is beyond it on every second night, so re-runs begin below it, and half of
 # the limit asks for a look.
@@ -66,7 +66,6 @@ class Decision(NamedTuple):
     state: State
     why: Why
     reason: str
-    confirmation: Confirmation = Confirmation.NOT_NEEDED
     decided_by: tuple[Metric, Against] | None = None  # the comparison that the reason begins with
 
 
@@ -86,10 +85,9 @@ def decide(facts: Facts) -> Decision:
     elif (slow := _slow(facts)) and facts.shared:
         found = _made(Why.SHARED, facts.shared, slow.reason)
     else:
-        confirmation = _confirmation(facts)
-        found = slow or _not_slow(facts, confirmation)
-        reason = f"{found.reason}; {facts.no_rerun}" if confirmation is Confirmation.NO_ANSWER else found.reason
-        found = found._replace(reason=reason, confirmation=confirmation)
+        found = slow or _not_slow(facts)
+        if facts.is_again and not facts.num_again:
+            found = found._replace(reason=f"{found.reason}; {facts.no_rerun}")
     if facts.is_drill and found.state is not State.NOT_CHECKED:
         return found._replace(state=State.DRILL, why=Why.SLOW if found.why is Why.SLOW else Why.DRILL)
     return found
@@ -98,15 +96,6 @@ def decide(facts: Facts) -> Decision:
 def _made(why: Why, *phrases: str, by: Comparison | None = None) -> Decision:
     reason = "; ".join(filter(None, (phrase(by) if by else "", *phrases)))
     return Decision(TRAITS[why].state, why, reason, decided_by=(by.metric, by.against) if by else None)
-
-
-def _confirmation(facts: Facts) -> Confirmation:
-    if not facts.is_again:
-        return Confirmation.NOT_NEEDED
-    if not facts.num_again:
-        return Confirmation.NO_ANSWER
-    slow = any(c.is_off for c in facts.comparisons if c.metric is Metric.SAMPLES_PER_SECOND)
-    return Confirmation.CONFIRMED if slow else Confirmation.CLEARED
 
 
 def _slow(facts: Facts) -> Decision | None:
@@ -128,7 +117,7 @@ def _slow(facts: Facts) -> Decision | None:
     return None
 
 
-def _not_slow(facts: Facts, confirmation: Confirmation) -> Decision:
+def _not_slow(facts: Facts) -> Decision:
     peers, past, level = (facts.of(against) for against in Against)
     # What the expectations that did not decide say.
     if past and past.is_off:
@@ -147,7 +136,7 @@ def _not_slow(facts: Facts, confirmation: Confirmation) -> Decision:
         return _made(Why.PAIR, by=peers)
     if facts.unsteady:
         return _made(Why.UNSTEADY, facts.unsteady)
-    if confirmation is Confirmation.CLEARED:
+    if facts.is_again and facts.num_again and not any(c and c.is_off for c in (peers, past, level)):
         asked = {(c.metric, c.against) for c in facts.planned if is_suspect([c])}
         return _made(Why.ONCE, *(phrase(c) for c in facts.comparisons if (c.metric, c.against) in asked))
     for c in (peers, past):

@@ -214,8 +214,12 @@ def facts(context: Context | None) -> Mapping[str, str]:
     """Name -> value of what is known of the machine and of the software of a run."""
     if context is None:
         return {}
+    capabilities = {gpu.compute_capability: None for gpu in context.gpus if gpu.compute_capability}
+    clocks = {f"{gpu.sm_clock_max_mhz:.0f} MHz": None for gpu in context.gpus if gpu.sm_clock_max_mhz}
     known = {
         "GPU": listing({gpu.name: None for gpu in context.gpus}) if context.gpus else None,
+        "compute capability": listing(capabilities) if capabilities else None,
+        "highest SM clock": listing(clocks) if clocks else None,
         "CPU": f"{context.cpu}, {context.num_cpus} cores",
         "operating system": context.os,
         "CUDA": context.cuda,

@@ -17,7 +17,6 @@ from trainbench.core.states import TRAITS, NodeState, plain_finding, state_of
 from trainbench.core.verdicts import (
     ALARMS,
     Against,
-    Confirmation,
     Finding,
     GroupVerdict,
     Level,
@@ -44,10 +43,7 @@ WHY = {
     "missing": Why.MISSING,
     "busy": Why.BUSY,
 }
-CONFIRMATION = {"not_confirmed": Confirmation.CLEARED}
-CONFIRMATION |= dict.fromkeys(("inconclusive", "pending", "not_planned"), Confirmation.NO_ANSWER)
 OF_METRIC = {Metric.TEMPERATURE_C: Why.HOT, Metric.MEMORY_GB: Why.HEAVY}
-GONE = ("changes",)  # fields of a finding
 
 
 def as_of_today(campaign: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,7 +84,6 @@ def _verdict(node: Mapping[str, Any]) -> dict[str, Any]:
         "comparisons": [_comparison(metric) for metric in metrics if metric["deviation"] is not None],
         **{metric["metric"]: metric["value"] for metric in metrics},
         "decided_by": next(((metric, Against.PEERS) for metric in Metric if metric in off), None),
-        "confirmation": CONFIRMATION.get(node["confirmation"], node["confirmation"]),
         "is_drill": is_drill,
     }
 
@@ -109,9 +104,8 @@ def _comparison(metric: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def finding_of_today(finding: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in finding.items() if name not in GONE}
     evidence = [_comparison(metric) for metric in finding.get("evidence", ()) if metric["deviation"] is not None]
-    return {**kept, "evidence": evidence}
+    return {**finding, "evidence": evidence}
 
 
 # `suite` is the id of the DAG that made a campaign. These name campaigns without a DAG.

@@ -53,7 +53,7 @@ def test_the_default_is_the_documented_model_in_fp16_on_all_gpus() -> None:
     assert spec.work.precision is Precision.FP16
     assert (measurement.warmup_steps, measurement.measured_steps, measurement.max_measured_steps) == (128, 128, 128)
     assert measurement.repeats == 3
-    assert (spec.work.data, plan.samples_per_epoch, plan.notes) == ("memory", 32_768, ())
+    assert (spec.work.data, plan.notes) == ("memory", ())
 
 
 def test_every_flag_has_its_place_in_the_run() -> None:
@@ -315,10 +315,9 @@ def test_a_run_reads_the_shards_that_it_wrote(tmp_path: Path) -> None:
     assert again == pytest.approx(losses, rel=1e-3)
 
 
-@pytest.mark.parametrize("ranks", [None, 2])
-def test_a_run_that_fails_says_why_and_writes_no_bench_file(tmp_path: Path, ranks: int | None) -> None:
+def test_a_run_that_fails_says_why_and_writes_no_bench_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    done = run(tmp_path, *SMALL, "--data-dir", "file", ranks=ranks)
+    done = run(tmp_path, *SMALL, "--data-dir", "file", ranks=2)
 
     assert done.returncode == 1
     assert "DataError: the data in" in done.stderr

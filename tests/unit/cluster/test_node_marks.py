@@ -21,7 +21,7 @@ from trainbench.cluster.node_marks import (
     nodes_to_free,
     why_marked,
 )
-from trainbench.core.verdicts import Confirmation, Metric, NodeVerdict, State, Why
+from trainbench.core.verdicts import Metric, NodeVerdict, State, Why
 from trainbench.results.campaign import Campaign
 
 SHAPE = "the taint trainbench.io/breach:NoSchedule"
@@ -30,7 +30,8 @@ LONG_AGO = STARTED_AT - timedelta(days=400)
 
 def verdict(node: str, rate: float = 9.0, **fields: Any) -> NodeVerdict:
     """Slow against peers of 10 samples/s, and confirmed, unless the fields say otherwise."""
-    return make_node(node, rate, peers=10.0, **{"why": Why.SLOW, "confirmation": Confirmation.CONFIRMED} | fields)
+    confirmed = make_comparison(rate, 10.0, rounds=(10 * rate - 100,) * 3)
+    return make_node(node, rate, peers=10.0, **{"why": Why.SLOW, "comparisons": (confirmed,)} | fields)
 
 
 def ok(node: str, **fields: Any) -> NodeVerdict:
@@ -69,12 +70,13 @@ def names_to_mark(decision: Decision) -> list[str]:
     [
         ({}, True),
         ({"is_drill": True}, False),
-        *(({"confirmation": each}, False) for each in Confirmation if each is not Confirmation.CONFIRMED),
+        ({"comparisons": (make_comparison(9.0, 10.0),)}, False),  # no re-run gave a figure
+        ({"decided_by": None}, False),
         *(({"state": each}, False) for each in State if each is not State.RED),
         *(({"why": each}, False) for each in Why if each not in (Why.SLOW, Why.HOT, Why.HEAVY)),
-        ({"why": Why.HOT, "state": State.RED, "confirmation": Confirmation.NOT_NEEDED}, True),
-        ({"why": Why.HEAVY, "state": State.RED, "confirmation": Confirmation.NOT_NEEDED}, True),
-        ({"why": Why.HOT, "confirmation": Confirmation.NOT_NEEDED}, False),
+        ({"why": Why.HOT, "state": State.RED, "comparisons": ()}, True),
+        ({"why": Why.HEAVY, "state": State.RED, "comparisons": ()}, True),
+        ({"why": Why.HOT, "comparisons": ()}, False),
     ],
 )
 def test_only_a_node_that_is_confirmed_to_be_slow_or_red_for_heat_or_memory_is_marked(

@@ -11,7 +11,7 @@ from bench_image.contract.result import RunResult, Status
 from bench_image.contract.result_sections import Clock, Performance, Window
 from tests.builders import STARTED_AT, make_cpu_result, make_failed, make_independent, make_result
 from tests.builders.judged_fleets import by_name, judge_fleet
-from trainbench.core.verdicts import Against, Confirmation, GroupVerdict, Metric, NodeVerdict, State, Why
+from trainbench.core.verdicts import Against, GroupVerdict, Metric, NodeVerdict, State, Why
 from trainbench.judging.node_runs import (
     GpuPlace,
     NodeRuns,
@@ -250,7 +250,7 @@ class TestVerdict:
         nodes = by_name(judged(fleet(GOOD, SLOW_2, GOOD, GOOD)))
         bad = nodes.pop("node-2")
         assert {node.state for node in nodes.values()} == {State.WELL}
-        assert (bad.state, bad.confirmation) == (State.RED, Confirmation.NO_ANSWER)
+        assert (bad.state, bad.is_confirmed) == (State.RED, False)
         assert whys(bad) == [Why.WELL, Why.WELL, Why.SLOW, Why.WELL]
         assert bad.reason.startswith("GPU 2 (GPU-node-2-2): samples/s −10.0 %")
         assert (bad.samples_per_second, bad.deviation(Metric.SAMPLES_PER_SECOND)) == (9.0, pytest.approx(-10.0))
@@ -306,19 +306,18 @@ class TestReRun:
         ]
 
     @pytest.mark.parametrize(
-        ("rates", "fields", "confirmation"),
+        ("rates", "fields", "is_confirmed"),
         [
-            ((10.0, 10.0, 9.1, 10.0), {}, Confirmation.CONFIRMED),
-            ((9.0, 10.0, 10.0, 10.0), {}, Confirmation.CLEARED),  # another GPU is slow
-            ((10.0, 10.0, 9.1, 10.0), {"failed": {0: "CUDA error"}}, Confirmation.CONFIRMED),  # a neighbour fails
+            ((10.0, 10.0, 9.1, 10.0), {}, True),
+            ((9.0, 10.0, 10.0, 10.0), {}, False),  # another GPU is slow
+            ((10.0, 10.0, 9.1, 10.0), {"failed": {0: "CUDA error"}}, True),  # a neighbour fails
         ],
     )
     def test_the_gpu_s_own_part_of_the_re_run_decides(
-        self, rates: tuple[float, ...], fields: dict[str, Any], confirmation: Confirmation
+        self, rates: tuple[float, ...], fields: dict[str, Any], is_confirmed: bool
     ) -> None:
         node = by_name(judged(fleet(GOOD, SLOW_2, GOOD, GOOD), *self.reruns(rates, **fields)))["node-2"]
-        assert node.confirmation is confirmation
-        assert node.is_red is (confirmation is Confirmation.CONFIRMED)
+        assert (node.is_confirmed, node.is_red) == (is_confirmed, is_confirmed)
 
 
 def test_a_node_s_rate_is_that_of_its_slowest_gpu_and_not_the_sum_also_in_its_past() -> None:

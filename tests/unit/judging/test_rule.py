@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainbench.core.verdicts import Against, Comparison, Confirmation, Metric, State, Tolerances, Why
+from trainbench.core.verdicts import Against, Comparison, Metric, State, Tolerances, Why
 from trainbench.judging.rule import Facts, decide, is_suspect
 
 RATE = Metric.SAMPLES_PER_SECOND
@@ -180,23 +180,21 @@ def test_a_drill_is_a_drill_detected_or_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("deviation", "facts", "confirmation"),
+    ("deviation", "facts", "why", "is_unanswered"),
     [
-        (-8.0, {"num_again": 2}, Confirmation.CONFIRMED),
-        (0.0, {"num_again": 2}, Confirmation.CLEARED),
-        (-8.0, {"no_rerun": "evicted"}, Confirmation.NO_ANSWER),
-        (-4.5, {"no_rerun": "evicted"}, Confirmation.NO_ANSWER),  # nearly at the limit
-        (-8.0, {"is_again": False, "no_rerun": "evicted"}, Confirmation.NOT_NEEDED),  # as of a shared GPU
+        (-8.0, {"num_again": 2}, Why.SLOW, False),
+        (0.0, {"num_again": 2}, Why.ONCE, False),
+        (-8.0, {"no_rerun": "evicted"}, Why.SLOW, True),
+        (-4.5, {"no_rerun": "evicted"}, Why.BEHIND, True),  # nearly at the limit
+        (-8.0, {"is_again": False, "no_rerun": "evicted"}, Why.SLOW, False),  # as of a shared GPU
     ],
 )
-def test_confirmation(deviation: float, facts: dict[str, Any], confirmation: Confirmation) -> None:
+def test_what_the_re_runs_say(deviation: float, facts: dict[str, Any], why: Why, is_unanswered: bool) -> None:
     planned = (rate(Against.PEERS, -8.0),)
     given = {"planned": planned, "is_again": True} | facts
     decision = decide(Facts((rate(Against.PEERS, deviation),), Tolerances(), **given))
-    assert decision.confirmation is confirmation
-    if confirmation is Confirmation.CLEARED:
-        assert decision.why is Why.ONCE
-    assert decision.reason.endswith("; evicted") is (confirmation is Confirmation.NO_ANSWER)
+    assert decision.why is why
+    assert decision.reason.endswith("; evicted") is is_unanswered
 
 
 @pytest.mark.parametrize(

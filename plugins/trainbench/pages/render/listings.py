@@ -51,8 +51,21 @@ def run_figures(result: RunResult) -> tuple[Table, ...]:
         return f"{NA}: {reason(result, figure.field)}" if value is None else figure.write(value)
 
     of_sections = {
-        title: ((each.label, told(each)) for each in figures.of_section(title)) for title in figures.SECTIONS
+        title: tuple((each.label, told(each)) for each in figures.of_section(title)) for title in figures.SECTIONS
     }
+    steps_s = [rank.step_time_median_s for rank in result.ranks if rank.step_time_median_s is not None]
+    of_ranks = listing(map(figures.milliseconds, steps_s), 8) if len(steps_s) > 1 else ""
+    profiled, of_gpus = result.communication.profiled_steps, result.telemetry.gpus
+    errors = [gpu.ecc_corrected_in_run for gpu in of_gpus if gpu.ecc_corrected_in_run is not None]
+    beside: dict[str, dict[str, str | None]] = {
+        figures.PERFORMANCE: {
+            "profiled steps": str(profiled) if profiled else None,
+            "median step of each rank": of_ranks,
+        },
+        figures.TELEMETRY: {"corrected memory errors (ECC)": f"{sum(errors):,}" if errors else None},
+    }
+    for title, known in beside.items():
+        of_sections[title] += tuple((label, value) for label, value in known.items() if value)
     setup = {"node": result.spec.identity.node, **facts(result.context)}
     told_settings = (*settings(result.spec), *in_your_script(result))
     pairs = of_sections | {"Software and hardware": setup.items(), "Settings of the run": told_settings}

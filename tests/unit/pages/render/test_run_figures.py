@@ -25,3 +25,13 @@ def test_a_run_of_one_gpu_has_no_table_of_gpus() -> None:
     assert "gpus" not in {table.name for table in run_figures(make_result())}
     assert "gpus" not in {table.name for table in run_figures(make_cpu_result())}
     assert run_figures(make_result(strategy="ddp", gpus_per_node=2))[0].name == "gpus"
+
+
+def test_what_no_figure_of_the_catalogue_says_is_told_too() -> None:
+    run = make_result(strategy="ddp", gpus_per_node=2, events={"ecc_corrected_in_run": 3})
+    told = {row.texts[0]: row.texts[1] for table in run_figures(run)[1:] for row in table.rows}
+
+    assert (told["profiled steps"], told["corrected memory errors (ECC)"]) == ("3", "6")
+    assert (told["compute capability"], told["highest SM clock"]) == ("9.0", "1980 MHz")
+    alone = {row.texts[0] for table in run_figures(make_result()) for row in table.rows}
+    assert "median step of each rank" not in alone
