@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from bench_image.contract.decoder_config import Layer
 from bench_image.contract.flops import (
     lora_targets,
     num_adaptable,
@@ -352,7 +353,7 @@ def _compiled_numbers(spec: RunSpec, shape: ModelShape) -> int:
         return (14 * hidden + shape.intermediate_size) // 2  # measured on two shapes; a layer sees half of the tokens
     if isinstance(shape, Gpt2Shape):
         return (16 if lora is None or any(target.startswith("mlp") for target in lora.targets) else 11) * hidden
-    widths = _widths(shape)
+    widths = _mean_layer(shape)
     if lora is None:
         return 4 * hidden + widths.query + widths.mixed + widths.kv + 3 * widths.inner + widths.saved
     fused = uses_fused_lora(spec)
@@ -363,22 +364,13 @@ def _compiled_numbers(spec: RunSpec, shape: ModelShape) -> int:
     return kept + (widths.inner if spec.work.quantisation and not fused else 0)
 
 
-class _Widths(NamedTuple):
-    """Numbers per token in one layer, the mean of all: see decoder_config.Layer."""
-
-    query: int
-    kv: int
-    mixed: int
-    inner: int
-    saved: int
-
-
-def _widths(shape: DecoderShape | MixtralShape | ConfiguredShape) -> _Widths:
-    """Not measured for a mixture of experts, whose token passes the MLPs of all experts that it visits."""
-    return _Widths(*(
-        sum(getattr(layer, name) * count for layer, count in shape.layers) // shape.num_layers
-        for name in _Widths._fields
-    ))  # fmt: skip
+def _mean_layer(shape: DecoderShape | MixtralShape | ConfiguredShape) -> Layer:
+    """The means of all layers' numbers per token. Not measured for a mixture of experts, whose token passes the MLPs of
+    all experts that it visits.
+    """
+    names = ("query", "kv", "mixed", "inner", "saved")
+    sums = {name: sum(getattr(layer, name) * count for layer, count in shape.layers) for name in names}
+    return Layer((), **{name: numbers // shape.num_layers for name, numbers in sums.items()})
 
 
 def _eager_bytes(spec: RunSpec, shape: ModelShape) -> int:
@@ -395,7 +387,7 @@ def _eager_bytes(spec: RunSpec, shape: ModelShape) -> int:
         return (
             (11 * hidden + 2 * shape.intermediate_size) * width // 2
         )  # fitted in fp16; a layer sees half of the tokens
-    widths = _widths(shape)
+    widths = _mean_layer(shape)
     attention = 3 * (widths.query + widths.mixed) + 2 * widths.kv
     kept = (14 * hidden + attention + 8 * widths.inner + 2 * widths.saved) * width // 2
     if spec.work.lora is not None:

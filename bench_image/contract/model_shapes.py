@@ -21,6 +21,14 @@ Positions = Annotated[int, Field(ge=1, le=MOST_POSITIONS)]
 PUBLISHED = Path(__file__).with_name("models.json")
 
 
+# Each size of a plain decoder by its name in transformers.
+IN_TRANSFORMERS = {
+    "vocab_size": "vocab_size", "hidden_size": "hidden_size", "intermediate_size": "intermediate_size",
+    "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads", "num_kv_heads": "num_key_value_heads",
+    "tie_embeddings": "tie_word_embeddings", "max_positions": "max_position_embeddings",
+}  # fmt: skip
+
+
 class _Shape(Frozen):
     """What the formulas of flops.py and memory_estimate.py ask of a model, by the sizes of its layers."""
 
@@ -288,18 +296,18 @@ def shape_of_config(value: object) -> ModelShape:
         and config["head_dim"] * config["num_attention_heads"] == config["hidden_size"]
     ):
         return DecoderShape(
-            family=config["model_type"], vocab_size=config["vocab_size"], hidden_size=config["hidden_size"],
-            intermediate_size=config["intermediate_size"], num_layers=config["num_hidden_layers"],
-            num_heads=config["num_attention_heads"], num_kv_heads=config["num_key_value_heads"],
-            tie_embeddings=config["tie_word_embeddings"], max_positions=config["max_position_embeddings"],
-        )  # fmt: skip
+            family=config["model_type"], **{ours: config[name] for ours, name in IN_TRANSFORMERS.items()}
+        )
     return ConfiguredShape(family="config", config=config)
 
 
-def _llama(hidden: int, inner: int, layers: int, heads: int, kv_heads: int, vocab: int = 32_000) -> DecoderShape:
+def _decoder(
+    hidden: int, inner: int, layers: int, heads: int, kv_heads: int, *, vocab: int = 32_000, positions: int = 4096,
+    family: Literal["llama", "mistral"] = "llama",
+) -> DecoderShape:  # fmt: skip
     return DecoderShape(
-        family="llama", vocab_size=vocab, hidden_size=hidden, intermediate_size=inner, num_layers=layers,
-        num_heads=heads, num_kv_heads=kv_heads, max_positions=4096,
+        family=family, vocab_size=vocab, hidden_size=hidden, intermediate_size=inner, num_layers=layers,
+        num_heads=heads, num_kv_heads=kv_heads, max_positions=positions,
     )  # fmt: skip
 
 
@@ -309,23 +317,14 @@ def _gpt2(hidden: int, layers: int, heads: int) -> Gpt2Shape:
 
 MODELS: dict[str, ModelShape] = {
     # Small enough for a step of some tens of milliseconds on one CPU core; the widths suit 4-bit blocks of 64.
-    "tiny": DecoderShape(
-        family="mistral", vocab_size=1024, hidden_size=128, intermediate_size=384, num_layers=2, num_heads=4,
-        num_kv_heads=2, max_positions=4096,
-    ),
-    "mistral-7b": DecoderShape(
-        family="mistral", vocab_size=32_000, hidden_size=4096, intermediate_size=14_336, num_layers=32, num_heads=32,
-        num_kv_heads=8, max_positions=32_768,
-    ),
+    "tiny": _decoder(128, 384, 2, 4, 2, vocab=1024, family="mistral"),
+    "mistral-7b": _decoder(4096, 14_336, 32, 32, 8, positions=32_768, family="mistral"),
     # v0.3, base and instruct, has a larger vocabulary: mistralai/Mistral-7B-v0.3, config.json. See SAME_SHAPE.
-    "mistral-7b-v0.3": DecoderShape(
-        family="mistral", vocab_size=32_768, hidden_size=4096, intermediate_size=14_336, num_layers=32, num_heads=32,
-        num_kv_heads=8, max_positions=32_768,
-    ),
-    "llama2-7b": _llama(4096, 11_008, 32, 32, 32),
-    "llama2-13b": _llama(5120, 13_824, 40, 40, 40),
-    "llama2-70b": _llama(8192, 28_672, 80, 64, 8),
-    "yi-34b": _llama(7168, 20_480, 60, 56, 8, vocab=64_000),
+    "mistral-7b-v0.3": _decoder(4096, 14_336, 32, 32, 8, vocab=32_768, positions=32_768, family="mistral"),
+    "llama2-7b": _decoder(4096, 11_008, 32, 32, 32),
+    "llama2-13b": _decoder(5120, 13_824, 40, 40, 40),
+    "llama2-70b": _decoder(8192, 28_672, 80, 64, 8),
+    "yi-34b": _decoder(7168, 20_480, 60, 56, 8, vocab=64_000),
     "mixtral-8x7b": MixtralShape(
         family="mixtral", vocab_size=32_000, hidden_size=4096, intermediate_size=14_336, num_layers=32, num_heads=32,
         num_kv_heads=8, max_positions=32_768, num_experts=8, num_experts_per_token=2,
@@ -334,8 +333,8 @@ MODELS: dict[str, ModelShape] = {
     "gpt2-medium": _gpt2(1024, 24, 16),
     "gpt2-large": _gpt2(1280, 36, 20),
     # The tiers of the strategy comparison; the gated MLP has the size of an ungated one of four times the width.
-    "tier-a": _llama(1024, 2816, 16, 16, 16),
-    "tier-b": _llama(2048, 5632, 32, 32, 32),
+    "tier-a": _decoder(1024, 2816, 16, 16, 16),
+    "tier-b": _decoder(2048, 5632, 32, 32, 32),
     "encoder-decoder": EncoderDecoderShape(family="encoder-decoder"),
 }  # fmt: skip
 # Name -> source, date and config.json of models that were published since.

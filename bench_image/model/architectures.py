@@ -11,6 +11,7 @@ from torch import nn
 
 from bench_image.contract.frozen import ContractError
 from bench_image.contract.model_shapes import (
+    IN_TRANSFORMERS,
     ConfiguredShape,
     DecoderShape,
     EncoderDecoderShape,
@@ -111,19 +112,9 @@ def _config(shape: DecoderShape | MixtralShape | Gpt2Shape) -> Any:
             # No dropout: losses would differ between strategies, and the other families have none.
             resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
         )  # fmt: skip
-    sizes: dict[str, Any] = {
-        "vocab_size": shape.vocab_size,
-        "hidden_size": shape.hidden_size,
-        "intermediate_size": shape.intermediate_size,
-        "num_hidden_layers": shape.num_layers,
-        "num_attention_heads": shape.num_heads,
-        "num_key_value_heads": shape.num_kv_heads,
-        "max_position_embeddings": shape.max_positions,
-        "tie_word_embeddings": shape.tie_embeddings,
-        "use_cache": False,
-    }
+    sizes = {name: getattr(shape, ours) for ours, name in IN_TRANSFORMERS.items()}
     if isinstance(shape, MixtralShape):
         sizes |= {"num_local_experts": shape.num_experts, "num_experts_per_tok": shape.num_experts_per_token}
     if shape.family != "llama":
         sizes["sliding_window"] = None  # so that sdpa can use its causal kernel
-    return AutoConfig.for_model(shape.family, **sizes)
+    return AutoConfig.for_model(shape.family, **sizes, use_cache=False)

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from bench_image.contract.decoder_config import decoder_config
 from bench_image.contract.frozen import ContractError
-from bench_image.contract.model_shapes import ConfiguredShape, EncoderDecoderShape, Gpt2Shape, ModelShape
+from bench_image.contract.model_shapes import IN_TRANSFORMERS, ConfiguredShape, EncoderDecoderShape, ModelShape
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.weights import hub_id
 from bench_image.model.init_weights import WeightSource
@@ -125,12 +125,8 @@ def _check_shape(config: Any, shape: ModelShape, spec: RunSpec) -> None:
                 "beside them"
             )
         return
-    names = {"vocab_size": "vocab_size", "hidden_size": "hidden_size", "num_layers": "num_hidden_layers"}
-    names |= {"num_heads": "num_attention_heads"}
-    if not isinstance(shape, Gpt2Shape):
-        names |= {"intermediate_size": "intermediate_size", "num_kv_heads": "num_key_value_heads"}
-        names |= {"tie_embeddings": "tie_word_embeddings"}
-    pairs = {ours: (getattr(config, theirs, None), getattr(shape, ours)) for ours, theirs in names.items()}
+    names = {ours: name for ours, name in IN_TRANSFORMERS.items() if ours != "max_positions" and hasattr(shape, ours)}
+    pairs = {ours: (getattr(config, name, None), getattr(shape, ours)) for ours, name in names.items()}
     pairs |= {"family": (config.model_type, shape.family)}
     wrong = [f"{name} {theirs} (model: {ours})" for name, (theirs, ours) in pairs.items() if theirs != ours]
     if wrong:

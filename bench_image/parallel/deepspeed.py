@@ -9,14 +9,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from bench_image.contract.options import Optimizer
+from bench_image.contract.options import Optimizer, Strategy
 from bench_image.contract.preset_switches import gathers_layers, uses_compile
 from bench_image.contract.spec import RunSpec
 from bench_image.model.architectures import layers_of
 from bench_image.model.build import BuiltModel
 from bench_image.optimizer.adamw import make_optimizer
 from bench_image.optimizer.step import MAX_GRAD_NORM, OptimizerStep
-from bench_image.parallel.process_group import DistributedGroup
 
 REDUCE_BUCKET = 500_000_000  # numbers; DeepSpeed's default
 
@@ -26,10 +25,13 @@ class ZeroStep(OptimizerStep):
 
     Each micro-step says whether it is the last: at both stages DeepSpeed reduces the gradients of each micro-step at
     once and adds them up in shards (it refuses `no_sync`, which contradicts that).
+    The model is built whole on every rank before DeepSpeed shards it, because DeepSpeed cannot shard 4-bit weights
+    while they are built: it must fit into one GPU once, without gradients and activations.
     """
 
-    def __init__(self, spec: RunSpec, built: BuiltModel, device: torch.device, stage: int) -> None:
-        self._stage, self._layers = stage, layers_of(built.base)
+    def __init__(self, spec: RunSpec, built: BuiltModel, device: torch.device) -> None:
+        self._stage = 2 if spec.placement.strategy is Strategy.ZERO2 else 3
+        self._layers = layers_of(built.base)
         super().__init__(spec, built.model, built.trainable, device)
 
     def make_optimizer(self, spec: RunSpec, device: torch.device) -> torch.optim.Optimizer:
@@ -72,25 +74,6 @@ class ZeroStep(OptimizerStep):
         if spec.work.optimizer is not Optimizer.ADAMW_TORCH:
             shared["optimizer states"] = "8-bit with a scale per 256 numbers of the rank's flat share"
         return shared
-
-
-class Zero2Group(DistributedGroup):
-    """Each rank holds all weights and updates its share of the trainable ones."""
-
-    stage = 2
-
-    def optimizer_step(self, spec: RunSpec, built: BuiltModel) -> OptimizerStep:
-        return ZeroStep(spec, built, self.device, self.stage)
-
-
-class Zero3Group(Zero2Group):
-    """Each rank holds a share of everything and gathers the weights of a layer when it needs them.
-
-    The model is built whole on every rank before DeepSpeed shards it, because DeepSpeed cannot shard 4-bit weights
-    while they are built: the model must fit into one GPU once, without gradients and activations.
-    """
-
-    stage = 3
 
 
 def settings(stage: int, trainable: Sequence[nn.Parameter], device: torch.device) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -20,36 +20,29 @@ from bench_image.contract.work import Preset
 from bench_image.model.build import BuiltModel
 from bench_image.optimizer.adamw import make_optimizer
 from bench_image.optimizer.step import OptimizerStep
-from bench_image.parallel.process_group import PEER_TIMEOUT_S, DistributedGroup
+from bench_image.parallel.process_group import DistributedGroup
 
 
 class FsdpStep(OptimizerStep):
     """Clips and updates this rank's slices as plain tensors.
 
     AdamW works element by element, so the update is the same, and neither the 8-bit optimizers nor fused kernels have
-    to support sharded tensors. `keeps_weights`: layers stay whole from forward to backward; `keeps_gradients`:
+    to support sharded tensors. `_keeps_weights`: layers stay whole from forward to backward; `_keeps_gradients`:
     gradients stay whole until the last micro-step.
     """
 
     model: Any
 
-    def __init__(
-        self,
-        spec: RunSpec,
-        model: nn.Module,
-        trainable: Sequence[nn.Parameter],
-        device: torch.device,
-        *,
-        keeps_weights: bool,
-        keeps_gradients: bool,
-    ) -> None:
+    def __init__(self, spec: RunSpec, built: BuiltModel, device: torch.device) -> None:
         self._slices: list[tuple[Any, nn.Parameter]] = []
-        self._keeps_weights, self._keeps_gradients = keeps_weights, keeps_gradients
-        super().__init__(spec, model, trainable, device)
+        self._keeps_weights = spec.work.preset is Preset.TUNED and _has_room(built.model.parameters(), device)
+        self._keeps_gradients = _has_room(built.trainable, device)
+        super().__init__(spec, built.model, built.trainable, device)
         # Each layer gathers the next one's weights while it computes.
-        layers = [module for module in model.modules() if isinstance(module, FSDPModule) and module is not model]
+        modules = built.model.modules()
+        layers = [module for module in modules if isinstance(module, FSDPModule) and module is not built.model]
         for layer in layers:
-            layer.set_reshard_after_forward(not keeps_weights)
+            layer.set_reshard_after_forward(not self._keeps_weights)
         for layer, following in pairwise(layers):
             layer.set_modules_to_forward_prefetch([following])
 
@@ -108,27 +101,18 @@ class FsdpGroup(DistributedGroup):
     micro-step.
     """
 
-    def __init__(self, device: torch.device, timeout_s: float = PEER_TIMEOUT_S) -> None:
-        super().__init__(device, timeout_s)
+    def __init__(self, device: torch.device, timeout_s: float) -> None:
+        super().__init__(device, timeout_s, FsdpStep)
         self.mesh = init_device_mesh(device.type, (self.world_size,))
 
     def shard(self, module: nn.Module) -> None:
         fully_shard(module, mesh=self.mesh)
 
-    def optimizer_step(self, spec: RunSpec, built: BuiltModel) -> OptimizerStep:
-        return FsdpStep(
-            spec,
-            built.model,
-            built.trainable,
-            self.device,
-            keeps_weights=spec.work.preset is Preset.TUNED and self._has_room(built.model.parameters()),
-            keeps_gradients=self._has_room(built.trainable),
-        )
 
-    def _has_room(self, parameters: Iterable[nn.Parameter]) -> bool:
-        num_bytes = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
-        on_gpu = self.device.type == "cuda"
-        return has_room(num_bytes, torch.cuda.get_device_properties(self.device).total_memory if on_gpu else None)
+def _has_room(parameters: Iterable[nn.Parameter], device: torch.device) -> bool:
+    num_bytes = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
+    on_gpu = device.type == "cuda"
+    return has_room(num_bytes, torch.cuda.get_device_properties(device).total_memory if on_gpu else None)
 
 
 def _local(tensor: Any) -> torch.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -98,10 +98,17 @@ class DistributedGroup(ProcessGroup):
 
     may_run_trials = False
 
-    def __init__(self, device: torch.device, timeout_s: float = PEER_TIMEOUT_S) -> None:
-        """Waits for the other ranks, at most `timeout_s` seconds, which also bounds every later exchange."""
+    def __init__(
+        self,
+        device: torch.device,
+        timeout_s: float,
+        step: Callable[[RunSpec, BuiltModel, torch.device], OptimizerStep],
+    ) -> None:
+        """Waits for the other ranks, at most `timeout_s` seconds, which also bounds every later exchange. `step`: as
+        the strategy makes it.
+        """
         super().__init__(device)
-        self.timeout_s = timeout_s
+        self.timeout_s, self._step = timeout_s, step
         self.rank, self.local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
         self.world_size = int(os.environ["WORLD_SIZE"])
         if dist.is_initialized():
@@ -120,6 +127,9 @@ class DistributedGroup(ProcessGroup):
                 f"the ranks have different GPUs: {kinds}; the slowest sets the pace of all, so the figures would hold "
                 "for none of them: choose nodes of one kind"
             )
+
+    def optimizer_step(self, spec: RunSpec, built: BuiltModel) -> OptimizerStep:
+        return self._step(spec, built, self.device)
 
     def barrier(self) -> None:
         dist.all_reduce(torch.zeros(1))

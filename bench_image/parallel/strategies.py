@@ -21,7 +21,6 @@ moments have the same dtype under every strategy: `model_dtypes` decides, never 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -61,7 +60,7 @@ def join_group(spec: RunSpec) -> ProcessGroup:
         return IndependentGroup(
             device, Path(os.environ[OUTPUT_DIR_ENV]), int(os.environ["RANK"]), spec.placement.gpus_per_node
         )
-    group = group_class(spec.placement.strategy)(device, peer_timeout_s(spec))
+    group = _group_of(spec.placement.strategy, device, peer_timeout_s(spec))
     group.check_same_gpu(device_name(device))
     return group
 
@@ -71,19 +70,19 @@ def peer_timeout_s(spec: RunSpec) -> float:
     return min(PEER_TIMEOUT_S, spec.timeout_s / 2)
 
 
-def group_class(strategy: Strategy) -> Callable[[torch.device, float], DistributedGroup]:
-    """The group of a strategy with several ranks; imported here, because DeepSpeed takes seconds to import."""
-    if strategy is Strategy.DDP:
-        from bench_image.parallel.ddp import DdpGroup
-
-        return DdpGroup
+def _group_of(strategy: Strategy, device: torch.device, timeout_s: float) -> DistributedGroup:
+    """Of a strategy with several ranks; imported here, because DeepSpeed takes seconds to import."""
     if strategy is Strategy.FSDP:
         from bench_image.parallel.fsdp import FsdpGroup
 
-        return FsdpGroup
-    from bench_image.parallel.deepspeed import Zero2Group, Zero3Group
+        return FsdpGroup(device, timeout_s)
+    if strategy is Strategy.DDP:
+        from bench_image.parallel.ddp import DdpStep
 
-    return Zero2Group if strategy is Strategy.ZERO2 else Zero3Group
+        return DistributedGroup(device, timeout_s, DdpStep)
+    from bench_image.parallel.deepspeed import ZeroStep
+
+    return DistributedGroup(device, timeout_s, ZeroStep)
 
 
 def device_name(device: torch.device) -> str:

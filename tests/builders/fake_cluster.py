@@ -65,6 +65,7 @@ class FakeCluster(Cluster):
     sent: list[Mapping[str, Any]] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     phase: str = "Succeeded"
+    exit_code: int | None = None  # of the benchmark's container, where another one runs on
     output: str = PROBED
 
     def _may(self, method: str) -> None:
@@ -102,7 +103,11 @@ class FakeCluster(Cluster):
         return {"metadata": {"uid": "uid-1"}}
 
     def pod(self, name: str) -> dict[str, Any]:
-        return {"metadata": {"name": name}, "spec": {"nodeName": "gpu-0"}, "status": {"phase": self.phase}}
+        status: dict[str, Any] = {"phase": self.phase}
+        if self.exit_code is not None:
+            state = {"terminated": {"exitCode": self.exit_code}}
+            status["containerStatuses"] = [{"name": "mesh", "state": {"running": {}}}, {"name": "base", "state": state}]
+        return {"metadata": {"name": name}, "spec": {"nodeName": "gpu-0"}, "status": status}
 
     def log(self, name: str, container: str, last_lines: int | None = None, first_bytes: int | None = None) -> str:
         return f"starting\n{self.output}\n"

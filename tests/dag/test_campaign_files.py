@@ -63,7 +63,7 @@ def test_a_wrong_file_is_an_import_error_that_takes_no_other_dag_away(
         (
             "Upper.yaml: its name becomes the DAG's id: lower-case letters",
             "housekeeping.yaml: trainbench has a DAG 'housekeeping' of its own: give the file another name",
-            f"{rounds}, line 5: rounds is 99: Input should be less than or equal to 20",
+            f"{rounds}, line 5: rounds is 99: give at most 20",
             "twice.yaml: .yaml and .yml make two DAGs 'twice': remove one of the files",
             "twice.yml: .yaml and .yml make two DAGs",
         ),

@@ -77,8 +77,3 @@ def test_the_doctor_says_which_connection_is_missing_or_of_another_type(monkeypa
     assert missing is not None
     assert missing.startswith("the connection 'nowhere' cannot be read: ")
     assert other == "the connection 'sink' is of type http, not slackwebhook"
-
-
-def test_a_connection_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(Exception, match="nowhere"):
-        send(Webhook(kind="webhook", connection="nowhere"), CONTENT)

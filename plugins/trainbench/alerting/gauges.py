@@ -9,29 +9,15 @@ from datetime import datetime
 from typing import NamedTuple
 
 from trainbench.core.formats import count, listing
-from trainbench.core.states import NodeState
+from trainbench.core.states import TRAITS, NodeState, told
 from trainbench.core.verdicts import State, Why
 from trainbench.history.fleet_state import FIGURES, FleetState, NodeNow
 
 FLEET, NODE = "trainbench", "trainbench.node"
 IN_NAME = ("node", "work", "probe")  # labels that stand at the end of the name where the client drops labels
 MAX_NAMED = 5
-# The code of a reason: 1 to 9 is quiet, 10 to 19 asks for a look, from 20 on it is red. Dashboards of other people
-# compare with them, so a new reason goes to the end of its line. 0 is no reason: Airflow's OpenTelemetry client sets
-# each new gauge to 0 before its first value.
-QUIET = (
-    Why.WELL, Why.BUSY, Why.NOTHING_TO_COMPARE, Why.DRILL, Why.STALE, Why.ACKNOWLEDGED, Why.OTHER_CHOICE, Why.NOISY,
-    Why.SHARED,
-)  # fmt: skip
-LOOK = (Why.ABSENT, Why.UNSTEADY, Why.BEHIND, Why.ONCE, Why.PAIR, Why.CHANGED, Why.HEAVY, Why.HOT)
-RED = (Why.SLOW, Why.MISSING, Why.FAILED, Why.OTHER_NUMBERS, Why.BROKEN_GPU)
-LOOK_FROM = 10
+CODES: Mapping[Why, int] = {why: trait.code for why, trait in TRAITS.items()}
 RED_FROM = 20
-CODES: Mapping[Why, int] = {
-    why: code
-    for first, whys in ((1, QUIET), (LOOK_FROM, LOOK), (RED_FROM, RED))
-    for code, why in enumerate(whys, first)
-}
 RED_BY_SETTING = 10  # is added where a setting makes a reason for a look red: a hot node is 27 then
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.-]")
 
@@ -79,9 +65,7 @@ def gauges(state: FleetState, now: datetime) -> tuple[Gauge, ...]:
 
 
 def code(node: NodeState) -> int:
-    if node.state is State.DRILL:
-        return CODES[Why.DRILL]
-    known = CODES[node.why]
+    known = CODES[told(node)]
     return known + RED_BY_SETTING if node.state is State.RED and known < RED_FROM else known
 
 

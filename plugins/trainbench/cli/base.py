@@ -45,7 +45,7 @@ ANSWERS = (0, 1, 3, 4)
 MAX_MESSAGE = 20_000  # characters
 LONG = 20  # files or campaigns: fewer are read before anybody looks
 NORMAL = "What is normal for a node"  # a panel of the help
-PIPED_WIDTH = 120  # columns where standard output is no terminal
+PIPED_WIDTH = 400  # columns where standard output is no terminal: `grep` finds whole rows
 
 
 class ExitCode(IntEnum):

@@ -41,6 +41,7 @@ from trainbench.planning.planners import PLANNERS
 from trainbench.pods.manifests import CONTAINER, PORT, RENDEZVOUS, PodSettings, manifest
 from trainbench.pods.placement import MAKE_IT_FIT, MAKE_IT_WELCOME, never_fits, refused_by
 from trainbench.pods.pod_end import EndKind, pod_end
+from trainbench.pods.time_limits import has_ended
 from trainbench.results.artefacts import open_store
 from trainbench.results.store_files import STORE_ENV
 from trainbench.settings.channels import Channel
@@ -391,7 +392,7 @@ def probe(site: Site) -> Answer:
     uid = cluster.create_pod(made)["metadata"]["uid"]
     try:
         ended = _ended(cluster, name)
-        log = cluster.log(name, CONTAINER) if ended["status"].get("phase") in ("Succeeded", "Failed") else ""
+        log = cluster.log(name, CONTAINER) if has_ended(ended, CONTAINER) else ""
     finally:
         with suppress(ClusterError):  # housekeeping deletes a pod that could not be deleted here
             cluster.delete_pod(name, uid)
@@ -422,8 +423,7 @@ def _ended(cluster: Cluster, name: str) -> dict[str, Any]:
         if pod is None:
             raise ClusterError(f"somebody deleted the pod {name}")
         is_placed = bool(pod["spec"].get("nodeName"))
-        has_ended = pod["status"].get("phase") in ("Succeeded", "Failed")
-        if has_ended or waited_s > (WAIT_S if is_placed else PLACE_WAIT_S):
+        if has_ended(pod, CONTAINER) or waited_s > (WAIT_S if is_placed else PLACE_WAIT_S):
             return pod
         if pod_end(pod, CONTAINER, "").kind is EndKind.NO_IMAGE:
             return pod

@@ -21,12 +21,15 @@ MAX_NAMED = 5  # nodes of one reason in a headline
 
 
 class Trait(NamedTuple):
-    """`one` and `several` follow the number of nodes: "1 of 4 nodes is slow", "2 are slow". `none`: begins the headline
-    where all nodes share a reason for which "All 4 nodes ..." would read as the opposite. `next_step`: a sentence where
-    no finding knows a better one.
+    """`code`: its gauge's value: 1 to 9 quiet, 10 to 19 a look, from 20 on red. Dashboards of other people compare with
+    it, so none changes; 0 is no reason, as Airflow's OpenTelemetry client sets each new gauge to 0 before its first
+    value. `one` and `several` follow the number of nodes: "1 of 4 nodes is slow", "2 are slow". `none`: begins the
+    headline where all nodes share a reason for which "All 4 nodes ..." would read as the opposite. `next_step`: a
+    sentence where no finding knows a better one.
     """
 
     state: State
+    code: int
     one: str
     several: str
     meaning: str
@@ -35,67 +38,67 @@ class Trait(NamedTuple):
 
 
 TRAITS: Mapping[Why, Trait] = {
-    Why.FAILED: Trait(State.RED, "failed", "failed",
+    Why.FAILED: Trait(State.RED, 22, "failed", "failed",
         "ran, but gave no valid result", "read the error and the pod's log"),
-    Why.MISSING: Trait(State.RED, "is missing", "are missing", "expected, but gave no result",
+    Why.MISSING: Trait(State.RED, 21, "is missing", "are missing", "expected, but gave no result",
         "see whether the node is Ready and has free GPUs, and read the events of its pod"),
-    Why.BROKEN_GPU: Trait(State.RED, "has a broken GPU", "have a broken GPU",
+    Why.BROKEN_GPU: Trait(State.RED, 24, "has a broken GPU", "have a broken GPU",
         "the driver reported an error that means a broken GPU", "drain the node and have the GPU tested"),
-    Why.OTHER_NUMBERS: Trait(State.RED,
+    Why.OTHER_NUMBERS: Trait(State.RED, 23,
         "computes other numbers than its peers", "compute other numbers than their peers",
         "its losses differ from those of equal work by more than equal runs do",
         "do not train on it: compare weights, data and image with its peers', then test its GPU memory and ECC"),
-    Why.SLOW: Trait(State.RED, "is slow", "are slow",
+    Why.SLOW: Trait(State.RED, 20, "is slow", "are slow",
         "slower than limit and chance allow, in each round",
         "repeat the check on this node and a good one; if it stays slow, look at the host: dmesg, BIOS, cooling"),
-    Why.ACKNOWLEDGED: Trait(State.ACKNOWLEDGED, "is red and acknowledged", "are red and acknowledged",
+    Why.ACKNOWLEDGED: Trait(State.ACKNOWLEDGED, 6, "is red and acknowledged", "are red and acknowledged",
         "red, and somebody said that they know", "repair it as agreed"),
-    Why.DRILL: Trait(State.DRILL, "was slowed on purpose", "were slowed on purpose",
+    Why.DRILL: Trait(State.DRILL, 4, "was slowed on purpose", "were slowed on purpose",
         "the latest run slowed it on purpose, as a drill", "nothing: the next check judges it again"),
-    Why.HOT: Trait(State.LOOK, "is hotter than expected", "are hotter than expected",
+    Why.HOT: Trait(State.LOOK, 17, "is hotter than expected", "are hotter than expected",
         "hotter than its peers or its own past allow", "check fans, filters and the air flow of the node"),
-    Why.HEAVY: Trait(State.LOOK, "takes more memory than expected", "take more memory than expected",
+    Why.HEAVY: Trait(State.LOOK, 16, "takes more memory than expected", "take more memory than expected",
         "allocates more GPU memory than its peers or its own past",
         "compare image, libraries and settings with those of its peers"),
-    Why.CHANGED: Trait(State.LOOK, "has become slower, as half of the fleet has",
+    Why.CHANGED: Trait(State.LOOK, 15, "has become slower, as half of the fleet has",
         "have become slower, and no single node is at fault",
         "at least half of the fleet is slower than its own past: no single node is at fault",
         "undo what changed on one node and run the check again, or accept the new level: "
         "`trainbench baseline accept`"),
-    Why.BEHIND: Trait(State.LOOK, "lags behind", "lag behind",
+    Why.BEHIND: Trait(State.LOOK, 12, "lags behind", "lag behind",
         "slower than expected by more than chance, but not slow by every measure",
         "compare driver, image, clocks and temperature with its peers and with its last good night"),
-    Why.PAIR: Trait(State.LOOK, "differs from its only peer", "differ from each other",
+    Why.PAIR: Trait(State.LOOK, 14, "differs from its only peer", "differ from each other",
         "two nodes differ, and neither a past nor a level says which one is off",
         "check a third node of this kind, or store a known level of its GPU: `trainbench levels accept`"),
-    Why.ONCE: Trait(State.LOOK, "was slow once", "were slow once",
+    Why.ONCE: Trait(State.LOOK, 13, "was slow once", "were slow once",
         "slow in the planned rounds, and not in the re-runs",
         "nothing now; if it happens again, find what disturbs the node"),
-    Why.UNSTEADY: Trait(State.LOOK, "is unsteady", "are unsteady",
+    Why.UNSTEADY: Trait(State.LOOK, 11, "is unsteady", "are unsteady",
         "its figures scatter far more than those of its peers",
         "look for what runs there at times: dmesg, cron, other pods"),
-    Why.ABSENT: Trait(State.LOOK, "was not measured", "were not measured",
+    Why.ABSENT: Trait(State.LOOK, 10, "was not measured", "were not measured",
         "the cluster has or had it, but nothing could run on it",
         "repair the node, or put it into quarantine with the reason"),
-    Why.SHARED: Trait(State.NOT_CHECKED, "had to share its GPUs", "had to share their GPUs",
+    Why.SHARED: Trait(State.NOT_CHECKED, 9, "had to share its GPUs", "had to share their GPUs",
         "another program used its GPU, and it was slow",
         "end the other program, or wait for it, and run the check again", "had its GPUs to itself"),
-    Why.NOISY: Trait(State.NOT_CHECKED, "is too noisy to check", "are too noisy to check",
+    Why.NOISY: Trait(State.NOT_CHECKED, 8, "is too noisy to check", "are too noisy to check",
         "a slowdown of twice the limit could not be told from chance", "run more rounds, or on a quieter machine",
         "is quiet enough to check"),
-    Why.NOTHING_TO_COMPARE: Trait(State.NOT_CHECKED,
+    Why.NOTHING_TO_COMPARE: Trait(State.NOT_CHECKED, 3,
         "has nothing to be compared with", "have nothing to be compared with",
         "no peer, no past and no level", "run the check again: from the second night on its own past judges it",
         "has anything to be compared with"),
-    Why.OTHER_CHOICE: Trait(State.NOT_CHECKED, "chose other settings", "chose other settings",
+    Why.OTHER_CHOICE: Trait(State.NOT_CHECKED, 7, "chose other settings", "chose other settings",
         "its program chose other settings than those of its peers",
         "set micro-batch and checkpointing yourself instead of 'auto'", "chose the same settings"),
-    Why.BUSY: Trait(State.NOT_CHECKED, "was busy", "were busy",
+    Why.BUSY: Trait(State.NOT_CHECKED, 2, "was busy", "were busy",
         "its GPUs were taken by other work, or it was drained",
         "run the check when it is free, or reserve a time for it"),
-    Why.STALE: Trait(State.NOT_CHECKED, "was not checked lately", "were not checked lately",
+    Why.STALE: Trait(State.NOT_CHECKED, 5, "was not checked lately", "were not checked lately",
         "its latest verdict is older than TRAINBENCH_FRESH_H", "run the check", "was checked lately"),
-    Why.WELL: Trait(State.WELL, "is well", "are well", "within its limits, and its verdict is fresh", "nothing"),
+    Why.WELL: Trait(State.WELL, 1, "is well", "are well", "within its limits, and its verdict is fresh", "nothing"),
 }  # fmt: skip
 STATE_WORDS: Mapping[State, str] = {
     State.RED: "red",

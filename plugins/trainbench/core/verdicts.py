@@ -147,10 +147,6 @@ class Verdict(Stored):
     is_drill: bool = False
     remarks: tuple[str, ...] = ()  # phrases beside the reason, such as why a figure is missing
 
-    def value(self, metric: Metric) -> float | None:
-        figure: float | None = getattr(self, metric.value)
-        return figure
-
     def comparison(self, metric: Metric, against: Against) -> Comparison | None:
         return next((c for c in self.comparisons if c.metric is metric and c.against is against), None)
 

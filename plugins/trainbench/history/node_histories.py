@@ -82,7 +82,7 @@ def _runs(
             samples_per_second=rate,
             # Without a GPU it is the resident memory of the process, which depends on what else the host does.
             memory_gb=memory_gb if gpu_name else None,
-            temperature_c=temperature_c,
+            temperature_c=temperature_c or None,  # a sensor that reads 0 reads nothing
             setup=stored_setup(*setup),
             counts=counts,
         )

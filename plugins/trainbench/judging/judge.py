@@ -19,7 +19,7 @@ from trainbench.core.baselines import Baseline, in_force
 from trainbench.core.formats import count, listing, noise_share, percent
 from trainbench.core.grouping import grouped
 from trainbench.core.natural_order import natural
-from trainbench.core.states import TRAITS
+from trainbench.core.states import METRIC_NAMES, TRAITS
 from trainbench.core.verdicts import (
     OTHER_WORK,
     Against,
@@ -581,8 +581,7 @@ class _Group:
             over.append(f"{gpu_title(fastest.gpu.index, fastest.gpu.uuid)}: {phrase(of_gpu)}")
         remarks = [f"{better}: better than expected, or the others are worse" for better in over if why is not Why.PAIR]
         if member.on_gpu and member.valid:
-            names = {Metric.MEMORY_GB: "memory", Metric.TEMPERATURE_C: "temperature"}
-            missing = [names[metric] for metric in OTHER_METRICS if member.value(metric) is None]
+            missing = [METRIC_NAMES[metric] for metric in OTHER_METRICS if member.value(metric) is None]
             remarks += [f"no {listing(missing)} was measured"] if missing else []
         if member.valid and member.strays:
             remarks.append(f"{count(len(member.strays), 'run')} not compared: {self._chosen(member)}")

@@ -20,7 +20,6 @@ from trainbench.core.formats import count, day, listing
 from trainbench.core.grouping import grouped
 from trainbench.core.known_values import known_median
 from trainbench.core.verdicts import Metric
-from trainbench.figure_catalogue.run_figures import TEMPERATURE_MEAN_C
 from trainbench.judging import noise
 from trainbench.judging.expectations import Expected
 from trainbench.judging.node_runs import gpu_name, judged_rate, run_figure
@@ -102,7 +101,7 @@ def records_of(results: Iterable[RunResult], at: datetime) -> tuple[NodeRecord, 
                 gpu_name=gpu,
                 samples_per_second=judged_rate(run) or 0.0,
                 memory_gb=run_figure(run, Metric.MEMORY_GB),
-                temperature_c=TEMPERATURE_MEAN_C.value(run),
+                temperature_c=run_figure(run, Metric.TEMPERATURE_C),
                 setup=setup_of(run.context),
                 counts=shared_by(run) is None,
             )

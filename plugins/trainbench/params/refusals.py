@@ -22,6 +22,15 @@ PATTERNS = {
     NODE_NAME: "give a Kubernetes node name (lower-case letters, digits, '-' and '.')",
     MODEL_REFERENCE: "give a name, the path of a config.json, or a hub id with its revision, as name@commit",
 }
+# pydantic's words, by the type of the problem or by their beginning.
+OF_TYPE = {
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "give a whole number"),
+    **dict.fromkeys(("float_parsing", "float_type"), "give a number"),
+    **dict.fromkeys(("bool_parsing", "bool_type"), "give true or false"),
+    "string_type": "give text",
+    "tuple_type": "give a list",
+}
+BEGINNINGS = {"less than or equal to": "at most", "greater than or equal to": "at least", "greater than": "more than"}
 
 
 class ParamsError(UserError, ValueError):
@@ -55,13 +64,16 @@ def refusal(error: ValidationError, fields: Mapping[str, FormField]) -> ParamsEr
 
 
 def reason(problem: ErrorDetails, fields: Collection[str] = ()) -> str:
-    """What pydantic says of a value; of a pattern what it stands for; of an unknown field those that are `fields`."""
+    """What pydantic says of a value, in plain words; of an unknown field those that are `fields`."""
     if problem["type"] == "extra_forbidden":
         return f"no such field{did_you_mean(str(problem['loc'][-1]), fields)}: choose from {', '.join(fields)}"
-    if problem["type"] == "tuple_type":
-        return "give a list"
     pattern = problem.get("ctx", {}).get("pattern", "")
-    return PATTERNS.get(pattern) or problem["msg"].removeprefix("Value error, ")
+    if plain := PATTERNS.get(pattern) or OF_TYPE.get(problem["type"]):
+        return plain
+    said = problem["msg"].removeprefix("Value error, ").replace("Input should be ", "give ")
+    for begin, shorter in BEGINNINGS.items():
+        said = said.replace(f"give {begin} ", f"give {shorter} ")
+    return said
 
 
 def close_choice(problem: ErrorDetails) -> str:

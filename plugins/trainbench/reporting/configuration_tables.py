@@ -57,6 +57,8 @@ def headline(campaign: Campaign) -> tuple[str, ...]:
         other = max((one for one in kind.standings if one.verdict is Verdict.OTHER_WORK), key=_ratio, default=None)
         if other and other.per_token:
             told += f"; {other.name}, whose samples have another length: {_apart(other)}"
+        if kind.has_noise and kind.num_rounds < 2:
+            told += " (by one round: without what pods differ by)"
         sentences.append(f"{told}.")
     return tuple(sentences)
 

@@ -11,13 +11,12 @@ import pytest
 from sqlalchemy import insert, select
 
 from tests.builders.nights import ENDED_AT, night
-from tests.builders.notices import make_notice
-from trainbench.alerting.notice_text import Event, Message, message
-from trainbench.alerting.outbox import Due, Outbox, Sent, _notifier, send_due
+from trainbench.alerting.notice_text import Event, Message
+from trainbench.alerting.outbox import Due, Outbox, Sent, send_due
 from trainbench.core.verdicts import NO_FIGURE, Finding, Level, Why
 from trainbench.history.history import History
 from trainbench.history.tables import acknowledgements, messages
-from trainbench.settings.channels import Channel, Mail, Slack, Webhook
+from trainbench.settings.channels import Channel, Mail, Webhook
 
 RATES = {"node-1": 10.0, "node-2": 9.0, "node-3": 10.1}
 WELL = RATES | {"node-2": 10.0}
@@ -242,14 +241,6 @@ def test_of_a_node_that_was_taken_out_nobody_says_that_it_is_well(history: Histo
     tell(history, post, 9)
 
     assert post.sent[-1] == ("mail", "node-2: no longer in the cluster (node_consistency)")
-
-
-@pytest.mark.parametrize(("channel", "notifier"), [(None, "SlackWebhookNotifier"), ("#gpu", "SlackNotifier")])
-def test_slack_gets_it_by_its_webhook_or_with_a_channel_by_its_api(channel: str | None, notifier: str) -> None:
-    content = message([make_notice()], Event.OPENED, None)
-    made = _notifier(Slack(kind="slack", connection="sink", channel=channel), content)
-
-    assert (type(made).__name__, made.text) == (notifier, content.slack)
 
 
 @pytest.mark.both_databases

@@ -112,7 +112,7 @@ def test_a_wrong_setting_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("TRAINBENCH_RETENTION_DAYS", "-3")
     done = trainbench("housekeeping")
     assert done.exit_code == 2
-    assert "TRAINBENCH_RETENTION_DAYS is '-3': Input should be greater than or equal to 0" in done.stderr
+    assert "TRAINBENCH_RETENTION_DAYS is '-3': give at least 0" in done.stderr
 
 
 def test_housekeeping_only_lists(fake: FakeCluster, home: Path) -> None:

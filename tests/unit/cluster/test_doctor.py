@@ -411,6 +411,16 @@ def test_what_the_probe_finds_is_said_and_it_is_deleted_whatever_that_is(
     assert good.deleted == bad.deleted == silent.deleted == ["uid-1"]
 
 
+def test_the_probe_is_over_when_its_program_is_whatever_else_runs_on_in_the_pod(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mesh's container keeps the phase at Running: the probe was waited for ten minutes, and called failed."""
+    monkeypatch.setattr(doctor.time, "sleep", lambda _: pytest.fail("it waited"))
+    beside_a_mesh = FakeCluster(phase="Running", exit_code=0)
+    assert check("probe", ask(beside_a_mesh, probe=True)).state is OK
+    assert beside_a_mesh.deleted == ["uid-1"]
+
+
 # --- the installation -------------------------------------------------------------------------------------------------
 
 

@@ -41,6 +41,14 @@ def test_the_memory_of_a_process_on_a_cpu_is_not_comparable(history: History) ->
     assert point.memory_gb is None
 
 
+def test_a_sensor_that_read_0_says_nothing_of_the_heat_before(history: History) -> None:
+    """Else the node would be 60 degrees hotter than its past in the first night in which it reads again."""
+    history.record(make_night(1, make_result(temperature_c=0.0)))
+    history.record(make_night(2, make_result(temperature_c=60.0)))
+    points = history.node_records([make_result().effective_spec.fingerprint], "night-20", DAY_1 + timedelta(days=19))
+    assert [point.temperature_c for point in points] == [None, 60.0]
+
+
 def test_of_campaigns_that_overlap_the_one_that_began_first_is_the_older(history: History) -> None:
     """Its runs began 29 and 10 minutes before the end of the night, the other's 20."""
     runs = {"a": [make_result(round=1), make_result(round=20)], "b": [make_result(round=10)]}

@@ -23,8 +23,8 @@ from trainbench.params.refusals import ParamsError
         ({"nodes": ["../../x"]}, ["../../x", "Kubernetes node name"]),
         ({"nodes": ["a", "a"]}, ["named twice"]),
         ({"seq_length": float("nan")}, ["seq_length", "finite"]),
-        ({"micro_batch_size": "largest"}, ["micro_batch_size is 'largest'", "valid integer", "'auto'"]),
-        ({"gradient_checkpointing": "maybe"}, ["gradient_checkpointing is 'maybe'", "valid boolean", "'auto'"]),
+        ({"micro_batch_size": "largest"}, ["micro_batch_size is 'largest'", "give a whole number", "'auto'"]),
+        ({"gradient_checkpointing": "maybe"}, ["gradient_checkpointing is 'maybe'", "give true or false", "'auto'"]),
         ({"model": "a b"}, ["model is 'a b'", "the path of a config.json"]),
         ({"model": "mine", "dimensions": "{x"}, ["dimensions is '{x'", "not a JSON object"]),
         ({"model": "mine", "dimensions": [1]}, ["dimensions is [1]", "dictionary"]),
@@ -35,7 +35,7 @@ from trainbench.params.refusals import ParamsError
         ),
         (
             {"model": "mine", "dimensions": {"family": "gpt2", "hidden_size": 0, "num_layers": 1, "num_heads": 1}},
-            ["dimensions.gpt2.hidden_size is 0", "greater than or equal to 1"],
+            ["dimensions.gpt2.hidden_size is 0", "give at least 1"],
         ),
         (
             {"model": "gpt2", "dimensions": {"family": "gpt2", "hidden_size": 8, "num_layers": 1, "num_heads": 1}},

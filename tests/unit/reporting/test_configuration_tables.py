@@ -145,6 +145,8 @@ def test_a_cost_within_the_noise_is_not_told() -> None:
     ],
 )
 def test_one_round_says_what_it_cannot_know_and_several_what_they_assume(rounds: int, said: str) -> None:
+    (line,) = headline(campaigns.configurations(rounds=rounds))
+    assert line.endswith("(by one round: without what pods differ by).") is (rounds == 1)
     verdicts, *_ = configurations(campaigns.configurations(rounds=rounds))
     assert any(note.startswith(said) for note in verdicts.notes)
 

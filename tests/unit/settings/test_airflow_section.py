@@ -43,7 +43,7 @@ def test_values_are_expanded_as_airflow_does(tmp_path: Path, monkeypatch: pytest
         (
             "fresh_h = soon",
             {},
-            r"fresh_h in \[trainbench\] of .*airflow.cfg is 'soon': Input should be a valid integer",
+            r"fresh_h in \[trainbench\] of .*airflow.cfg is 'soon': give a whole number",
         ),
         ("quarantin = a", {}, r"quarantin in .* is no setting \(did you mean 'quarantine'\?\): correct its name"),
         ("anything = a", {}, r"anything in .* is no setting: correct its name, or remove it"),

@@ -67,8 +67,8 @@ def volumes(*mount_paths: str) -> str:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("TRAINBENCH_DEFERRABLE", "maybe", "is 'maybe': Input should be a valid boolean"),
-        ("TRAINBENCH_QUEUE_TIMEOUT_S", "1h", "Input should be a valid integer"),
+        ("TRAINBENCH_DEFERRABLE", "maybe", "is 'maybe': give true or false"),
+        ("TRAINBENCH_QUEUE_TIMEOUT_S", "1h", "give a whole number"),
         ("TRAINBENCH_WORLD_SIZES", "1,two", "give numbers of GPUs, for example 1,2,4"),
         ("TRAINBENCH_VOLUMES", "/data", "give JSON such as"),
         ("TRAINBENCH_VOLUMES", '[{"mount_path": "data", "source": {}}]', "should match pattern"),
@@ -100,7 +100,7 @@ def volumes(*mount_paths: str) -> str:
         ("TRAINBENCH_PRICES_FILE", "/x", r"is no setting \(did you mean 'TRAINBENCH_PRICES'\?\): correct its name"),
         ("TRAINBENCH_VOLUMES_OF_THE_TEAM", "/x", r"is no setting \(did you mean 'TRAINBENCH_VOLUMES'\?\)"),
         ("TRAINBENCH_SCHEDULE_NODE_CONSISTENCI", "none", "did you mean 'TRAINBENCH_SCHEDULE_NODE_CONSISTENCY'"),
-        ("TRAINBENCH_RETENTION_DAYS", "-1", "greater than or equal to 0"),
+        ("TRAINBENCH_RETENTION_DAYS", "-1", "give at least 0"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_is_allowed(name: str, value: str, message: str) -> None:

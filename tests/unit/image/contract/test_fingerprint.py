@@ -6,8 +6,7 @@ import pytest
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.parse import parse_spec
-from bench_image.contract.spec import Drill, Placement
-from bench_image.contract.work import Lora, Quantisation
+from bench_image.contract.spec import Placement
 from tests.builders import PARTS, make_spec
 from tests.unit.image.contract.documents import Document
 
@@ -70,21 +69,3 @@ def test_no_two_parts_have_a_field_of_one_name() -> None:
     names = [name for part in PARTS.values() for name in part.model_fields]
 
     assert len(names) == len(set(names))
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ({"lora": Lora(rank=16)}, {"lora": Lora(rank=8)}),
-        ({"quantisation": Quantisation(double=True)}, {"quantisation": Quantisation(double=False)}),
-    ],
-)
-def test_settings_inside_a_field_are_work_too(one: Document, other: Document) -> None:
-    assert make_spec(**one).fingerprint != make_spec(**other).fingerprint
-
-
-def test_nodes_rounds_and_drills_share_their_work() -> None:
-    """A run on another node, in another round or under a drill belongs to the group of the first."""
-    first = make_spec(node="node-1")
-
-    assert first.fingerprint == make_spec(node="node-2", round=3, drill=Drill(slowdown_pct=20)).fingerprint

@@ -25,28 +25,20 @@ from bench_image.contract.options import Precision
         ("NVIDIA GeForce RTX 4090", 165.2),
         ("NVIDIA RTX A6000", 154.8),
         ("NVIDIA RTX 6000 Ada Generation", 364.2),
+        # no peak for a GPU that is not known exactly
+        ("", None),
+        ("NVIDIA Fake 9000", None),
+        ("NVIDIA A10G", None),  # not an A10
+        ("NVIDIA H100", None),  # SXM, PCIe or NVL? They differ by 30 %
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
+        ("NVIDIA GeForce RTX 4090 D", None),
+        ("NVIDIA GeForce RTX 4080 SUPER", None),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None),  # a slice of a GPU
+        ("GRID A100-40C", None),  # a virtual GPU
     ],
 )
-def test_known_gpus_by_their_nvml_names(name: str, tflops: float) -> None:
+def test_gpus_by_their_nvml_names(name: str, tflops: float | None) -> None:
     assert peak_tflops(name, Precision.BF16) == tflops
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "",
-        "NVIDIA Fake 9000",
-        "NVIDIA A10G",  # not an A10
-        "NVIDIA H100",  # SXM, PCIe or NVL? They differ by 30 %
-        "NVIDIA GeForce RTX 4090 Laptop GPU",
-        "NVIDIA GeForce RTX 4090 D",
-        "NVIDIA GeForce RTX 4080 SUPER",
-        "NVIDIA A100-SXM4-40GB MIG 1g.5gb",  # a slice of a GPU
-        "GRID A100-40C",  # a virtual GPU
-    ],
-)
-def test_no_peak_for_a_gpu_that_is_not_known_exactly(name: str) -> None:
-    assert peak_tflops(name, Precision.BF16) is None
 
 
 @pytest.mark.parametrize(
