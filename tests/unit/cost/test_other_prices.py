@@ -57,7 +57,7 @@ def test_owned_is_one_price_from_the_purchase() -> None:
         ({"month": "2026-13"}, "month is '2026-13': write it as 2026-11"),
         ({"month": "0000-01"}, "write it as 2026-11"),
         ({"usd_per_gpu_hour": 0}, "usd_per_gpu_hour is 0"),
-        ({"usd_per_gpu_hour": -1}, "greater than 0"),
+        ({"usd_per_gpu_hour": -1}, "give more than 0"),
         ({"usd_per_gpu_hour": float("nan")}, "finite"),
         ({"usd_per_gpu_hour": "0,60"}, "usd_per_gpu_hour is '0,60'"),
         ({"pue": 0.9}, "pue is 0.9"),
