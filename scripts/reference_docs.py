@@ -74,8 +74,8 @@ $ trainbench run --device cuda --model qwen3-8b
 $ trainbench run --device cuda --model ./my-model/config.json
 ```
 
-On an H200 the nightly check has a known level for `mistral-7b` and for `llama-3.1-8b` (`trainbench levels list`): there a
-single node is judged in its first night.
+On an H200 the nightly check has a known level for `mistral-7b` and for `llama-3.1-8b` (`trainbench levels list`): there
+a single node is judged in its first night.
 
 A configuration that is the same work as a name counts as that name. Weights are random unless the parameter `weights`
 says otherwise. Of a model that sees or hears as well, the language model is trained. Code that a model brings along
@@ -89,7 +89,8 @@ Any decoder trains that the image's transformers builds by `AutoModelForCausalLM
 - Any other: parameters are counted in the pod, FLOPs and MFU are unknown, memory is guessed. LoRA and QLoRA are
   refused, and `tuned` does less.
 
-A model that the image cannot build, or weights that no pod can read, are one alarm of the run, with the error; no node is judged by it.
+A model that the image cannot build, or weights that no pod can read, are one alarm of the run, with the error; no node
+is judged by it.
 
 A run's `execution` says what `tuned` left out. `bench_image/contract/models.json` has the configurations of today's
 models with their sources.
