@@ -30,7 +30,7 @@ LIMITS = Tolerances()
 RATE_PCT, MEMORY_PCT = f"{LIMITS.samples_per_second_pct:g} %", f"{LIMITS.memory_pct:g} %"
 PAGES_STUDY, NIGHTS = (
     "pages-2026-11-28",
-    ("nights-2026-11-22", "nights-2026-11-26"),
+    ("nights-2026-11-22", "nights-2026-11-28"),
 )
 COMMANDS = "scale-2026-11-28"
 
@@ -175,10 +175,12 @@ def part_s(night: str, part: str) -> float:
 
 def cost_of_a_pod() -> Iterator[str]:
     pod_s = {name: night["cpu_s"] / night["num_pods"] for name, night in nights().items()}
-    few, many, postgres = (pod_s[name] for name in ("last-100-sqlite", "last-1000-sqlite", "busy-100-postgres"))
-    yield (
-        f"A pod cost {few:.2f} CPU seconds among 100 and {many:.2f} among 1,000 (SQLite), and {postgres:.2f} among 100"
-    )
+    few, many = (pod_s[f"last-{pods}-sqlite"] for pods in (100, 1000))
+    yield f"A pod cost {few:.2f} CPU seconds among 100 and {many:.2f} among 1,000"
+    sqlite, postgres = (pod_s[f"evening-100-{database}"] for database in ("sqlite", "postgres"))
+    yield f"{postgres:.2f} with PostgreSQL beside {sqlite:.2f} with SQLite"
+    loops_s = [loop_s for night in nights().values() for loop_s in night.get("ten_million_squares_s", ())]
+    yield f"{min(loops_s)} to {max(loops_s)} s of CPU time"
     scheduler = [part_s(f"last-{pods}-sqlite", "scheduler") for pods in (100, 1000)]
     yield f"scheduler's part grew from {scheduler[0]:.2f} to {scheduler[1]:.2f} a pod"
 
