@@ -5,8 +5,8 @@
 
 Real scheduler, workers (LocalExecutor), triggerer, DAG processor, API server and database. The cluster is the stand-in:
 its pods are a shell script that hands over a made-up result after `--program-s`, and nothing of it is in the figures.
-CPU seconds count, wall time depends on what else runs. They follow the speed of the machine, which a fixed loop before and
-after the night shows (`ten_million_squares_s`). One JSON document on stdout, or of several the table.
+CPU seconds count, wall time depends on what else runs. They follow the speed of the machine, which a fixed loop shows
+before and after the night (`ten_million_squares_s`). One JSON document on stdout, or of several the table.
 """
 
 from __future__ import annotations
