@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -16,7 +17,7 @@ from rich.console import Console
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.spec import RunSpec
 from trainbench.cli.planned import Kept
-from trainbench.core.formats import duration, listing
+from trainbench.core.formats import duration, figure, listing
 from trainbench.judging.levels import NO_LEVELS, load_levels
 from trainbench.pipeline import Measured, assess, judge
 from trainbench.planning.plan import Plan
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from trainbench.history.history import History
 
 REMIND_S = 30.0  # so long nothing may end before a line says what still runs
+PHASE_BEGAN = re.compile(r" seconds_since_start=\S+$")
 
 
 def store_plan(plan: Plan, store: Store) -> None:
@@ -182,7 +184,8 @@ def _shown(names: Iterable[str], console: Console) -> Iterator[_Shown]:
 
     def remind(names: Sequence[str], after_s: float) -> None:
         for name in sorted(names, key=list(newest).index):
-            console.print(plain(f"{name}: after {duration(after_s)} still in {newest[name][:100]}"), soft_wrap=True)
+            now = PHASE_BEGAN.sub("", newest[name])[:100]
+            console.print(plain(f"{name}: after {duration(after_s)} still in {now}"), soft_wrap=True)
 
     yield _Shown(show, remind)
 
@@ -192,4 +195,4 @@ def _outcome(result: RunResult) -> str:
         return f"{result.status.value}: {result.error.message.splitlines()[0] if result.error else ''}"
     seconds = (result.finished_at - result.started_at).total_seconds()
     read = f" ({result.chosen.why})" if result.spec.work.own_job and result.chosen else ""
-    return f"{result.performance.samples_per_second:.3g} samples/s, {seconds:.0f} s{read}"
+    return f"{figure(result.performance.samples_per_second, 3)} samples/s, {seconds:.0f} s{read}"

@@ -58,8 +58,9 @@ def paid_runs(history: History, since: datetime, until: datetime) -> DataFrame:
         rows = [dict(row) for row in connection.execute(query).mappings()]
     for row in rows:
         is_own = row["seq_length"] is None  # a command of the user's own
-        size = "{micro_batch_size} samples a step" if is_own else "batch {micro_batch_size} x {seq_length} tokens"
-        batch = f", {size.format_map(row)}" if row["micro_batch_size"] else ""
+        samples = row["micro_batch_size"]
+        size = f"{count(samples or 0, 'sample')} a step" if is_own else f"batch {samples} x {row['seq_length']} tokens"
+        batch = f", {size}" if samples else ""
         row["nodes"] = (row["node"], *filter(None, row["peers"].split(",")))
         gpus = count(row["num_gpus"], "GPU" if row["gpu_name"] else "process")
         ours = f"{row['model']} {row['recipe']}{batch}, {row['strategy']} on {gpus}, {row['preset']}"
