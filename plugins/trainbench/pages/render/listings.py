@@ -32,8 +32,8 @@ from trainbench.figure_catalogue import run_figures as figures
 from trainbench.figure_catalogue.figure import Figure, reason
 from trainbench.figure_catalogue.table_figures import DEVIATION, PLACE
 from trainbench.history.notices import Notice
+from trainbench.history.spending import Spend
 from trainbench.pages.reads.rows import (
-    CostRow,
     EventKind,
     NodeEvent,
     NodePoint,
@@ -294,15 +294,15 @@ def strategies_csv(rows: Sequence[StrategyRow]) -> str:
     return lines([STRATEGY_COLUMNS, *([getattr(row, name) for name in STRATEGY_COLUMNS] for row in rows)])
 
 
-def costs_table(rows: Sequence[CostRow], name: str, title: str, what: str) -> Table:
+def costs_table(rows: Sequence[Spend], name: str, title: str, what: str) -> Table:
     return make_table(
         rows,
         (
-            text(what, lambda row: row.name or "CPU"),
+            text(what, lambda row: row.what or "CPU"),
             figures.RUN_USD.column(lambda row: row.usd, has_bar=True),
             figures.GPU_HOURS.column(lambda row: row.gpu_hours, write=figure),
             integer("runs", lambda row: row.num_runs),
-            integer("without cost", key="without_price", of=lambda row: row.num_unpriced),
+            integer("without cost", key="without_price", of=lambda row: row.num_unknown),
         ),
         name=name,
         title=title,
