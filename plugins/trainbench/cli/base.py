@@ -186,7 +186,9 @@ class Root(_Plain, TyperGroup):
         given = list(sys.argv[1:] if args is None else args) or ["--help"]
         ours = given[: given.index("--")] if "--" in given else given
         for_help = bool({"--help", "-h"} & set(ours))
-        run = partial(super().main, given, standalone_mode=False, **options)
+        run: Callable[[], Any] = partial(super().main, given, standalone_mode=False, **options)
+        if os.environ.get("_TRAINBENCH_COMPLETE") == "complete_bash":
+            run = completions.for_bash()(run)
         try:
             code = write_document(run) if "--json" in ours and not for_help else ended(run)
         except BrokenPipeError:

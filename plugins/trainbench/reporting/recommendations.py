@@ -240,7 +240,7 @@ def cheapest_and_fastest(peers: Sequence[ScalingPoint]) -> tuple[ScalingPoint, S
 def headline(campaign: Campaign) -> str | None:
     """ "Choose ddp on 4 GPUs: $0.0343 per 1M tokens."; one sentence for each work; None without a choice."""
     chosen = recommendations(campaign)
-    names = _short_names([choice.work for choice in chosen]) if len(chosen) > 1 else [""]
+    names = short_work_names([choice.work for choice in chosen]) if len(chosen) > 1 else [""]
     told = [
         f"{f'For {name} choose' if name else 'Choose'} {choice.text}."
         for choice, name in zip(chosen, names, strict=False)
@@ -259,7 +259,7 @@ def _cost(point: ScalingPoint) -> str:
     return f"{usd(usd_per_1m_tokens(price, point.gpus, point.entry.tokens_per_s))} per 1M tokens"
 
 
-def _short_names(names: Sequence[str]) -> list[str]:
+def short_work_names(names: Sequence[str]) -> list[str]:
     """Model and recipe; where two works have the same, without the parts that all of them share."""
     split = [name.split(", ") for name in names]
     if len({parts[0] for parts in split}) == len(names):

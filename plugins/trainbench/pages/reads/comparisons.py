@@ -24,7 +24,7 @@ _SUMS = ("num_runs", "num_failed")
 def strategies(connection: Connection, scope: Scope) -> Strategies:
     """Rows of strategies with runs; equal work together, by GPUs, then the fastest first."""
     same = (IMPORTED.label("is_imported"), *(works.c[name] for name in _SAME))
-    columns = [*same, works.c.id, *(works.c[name] for name in (*_SUMS, *(each.name for each in STORED)))]
+    columns = [*same, *(works.c[name] for name in ("id", "at", *_SUMS, *(each.name for each in STORED)))]
     query = select(*columns).where(scope.works, works.c.num_runs > 0)
     rows = connection.execute(query.order_by(works.c.at.desc()).limit(MAX_WORKS)).all()
     made = []
@@ -35,7 +35,7 @@ def strategies(connection: Connection, scope: Scope) -> Strategies:
         figures = {each.name: each.combined(getattr(row, each.name) for row in of) for each in STORED}
         sums = {name: sum(getattr(row, name) for row in of) for name in _SUMS}
         about = dict(zip(("is_imported", *_SAME), key, strict=True))
-        made.append(StrategyRow(**about, **sums, **figures, num_campaigns=len(of)))
+        made.append(StrategyRow(**about, **sums, **figures, num_campaigns=len(of), at=of[0].at))
         made[-1].noise = chance_of_median([Run(0, rate, ()) for rate in rates]) if rates else 0.0
     made.sort(key=lambda row: (_work(row), -(row.tokens_per_second or 0.0), row.strategy))
     return Strategies(rows=tuple(made), is_cut=len(rows) == MAX_WORKS)

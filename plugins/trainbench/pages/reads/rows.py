@@ -172,8 +172,9 @@ class NodePage:
 
 
 class StrategyRow(StoredRow):
-    """Medians over the campaigns of each campaign's median. Rows of one `work_key` and GPU did equal work. `noise`: of
-    the median of its campaigns, or of the runs of the only one. Rows are ranked as the entries of a campaign are.
+    """Medians over the campaigns, of which the newest ended `at`, of each campaign's median. Rows of one `work_key` and
+    GPU did equal work. `noise`: of the median of its campaigns, or of the runs of the only one. Rows are ranked as the
+    entries of a campaign are.
     """
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from bench_image.contract.options import Strategy
 from bench_image.contract.spec import Drill
 from tests.builders import make_failed, make_result
-from tests.builders.nights import night
+from tests.builders.nights import ENDED_AT, night
 from tests.builders.three_nights import ALL, DAY_3, SEEN, overview_of
 from trainbench.figure_catalogue.run_figures import (
     PEAK_MEMORY_GB,
@@ -58,6 +59,7 @@ def test_strategies_are_medians_over_the_campaigns_of_equal_work(history: Histor
     assert (ddp.figure(PEAK_MEMORY_GB), ddp.num_campaigns, ddp.num_runs, ddp.num_failed) == (7.1, 2, 2, 0)
     assert (rows[3].num_runs, rows[3].num_failed, rows[3].gpu_name) == (1, 1, "NVIDIA H200")
     assert len({row.work_key for row in rows}) == 1
+    assert (ddp.at, rows[2].at) == (ENDED_AT + timedelta(days=7), ENDED_AT)  # fsdp ran in the first week only
 
 
 def test_drills_are_paid_for_but_do_not_enter_a_median(history: History) -> None:

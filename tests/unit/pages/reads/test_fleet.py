@@ -54,6 +54,7 @@ def test_nodes_of_one_reason_stand_together_but_each_red_one_by_itself() -> None
 
 
 def test_the_map_puts_the_node_that_was_red_last_first_and_sorts_the_rest_by_number(pages: Pages) -> None:
+    History(pages.engine).record(night(-3, {"node-1": 10.0}, groups=()))  # it compares runs and judges no node
     heat = pages.read(heat_map, ALL, DAY_3, days=30)  # from the first day with a verdict on
     assert heat.days == ("2026-11-01", "2026-11-02", "2026-11-03")
     assert [row.node for row in heat.rows] == ["node-2", "node-3", "node-1", "node-10"]
