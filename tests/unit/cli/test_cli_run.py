@@ -20,7 +20,9 @@ from tests.builders.commands import document, trainbench, whole_document
 from trainbench.cli.app import ExitCode
 from trainbench.cli.planned import Kept
 from trainbench.core.verdicts import State, Why
-from trainbench.results.artefacts import open_store
+from trainbench.history.history import History
+from trainbench.results.artefacts import Store, open_store
+from trainbench.results.store_files import StoreError
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -94,6 +96,29 @@ def test_a_pod_without_a_result_is_a_failed_sample_and_the_rest_goes_on() -> Non
     assert [r.status for r in stored[:4]] == [Status.OK, Status.OK, Status.OK, Status.INCOMPLETE]
     assert stored[3].error is not None
     assert "exit code 3" in stored[3].error.message
+
+
+@pytest.mark.parametrize("what", ["history", "report", "result"])
+def test_a_store_or_history_that_takes_nothing_costs_no_verdict(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk was full after an hour of measuring, and nobody was told what was measured."""
+    fault, writes = StoreError("the disk is full: free space"), []
+
+    def fail(*arguments: Any) -> None:
+        writes.append(arguments)
+        if what != "result" or len(writes) > 1:
+            raise fault
+
+    names = {"history": (History, "record"), "report": (Store, "write_campaign"), "result": (Store, "write_result")}
+    monkeypatch.setattr(*names[what], fail)
+    result = trainbench("run", "--json", "--nodes", "node-1,node-2")
+    told = whole_document(result)
+
+    assert result.exit_code == ExitCode.USAGE
+    assert told["messages"][-1] == "the disk is full: free space"
+    if what == "result":
+        assert "stopped after 1 of 2 runs: their results are kept" in told["messages"][0]
+    else:
+        assert [node["node"] for node in told["data"]["nodes"]] == ["node-1", "node-2"]
 
 
 def test_a_missing_interpreter_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
