@@ -204,7 +204,7 @@ def draw(campaign: Campaign) -> dict[str, Figure]:
     """Name -> picture, those that the data can fill."""
     measured = tuple(filter(is_measured, campaign.results))  # drills would distort the curves
     drawable = {"node_variance"} if campaign.nodes and _compared(campaign, rates_by_node(campaign)) else set()
-    if len({result.spec.placement.world_size for result in measured}) > 1:
+    if len({result.spec.placement.world_size for result in measured}) > 1 and not campaign.is_link_search:
         drawable |= set(NAMES[1:])
     if not any(efficiencies(measured)):
         drawable.discard("scaling_efficiency")
