@@ -123,7 +123,7 @@ class _Plain:
             if isinstance(param, TyperArgument):
                 param.metavar = param.metavar or str(param.name).upper()
                 param.display_type_rich = lambda ctx: None  # type: ignore[method-assign]
-            elif param.metavar is None:
+            elif param.metavar is None and hasattr(param, "display_type"):  # before typer 0.29 its own words are shown
                 takes = param.display_type(ctx).strip("<>")
                 param.metavar = TAKES.get(takes, takes.replace("|", ", "))
         return params

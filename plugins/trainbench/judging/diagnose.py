@@ -471,7 +471,7 @@ _UNKNOWN = {
     Metric.TEMPERATURE_C: "its peers are as hot, or their temperature is not known",
 }
 # By how the pod ended, where the cluster reported it, else by the run's status.
-_NEXT_STEP: dict[str, str] = {
+NEXT_STEP: dict[str, str] = {
     Status.OOM: "see which process holds GPU memory on this node; if all nodes fail, use a smaller micro-batch",
     Status.INVALID_LOSS: "repeat the run; NaN on one node alone points at its GPU: check ECC counters",
     Status.TIMEOUT: "read the pod's last log lines for the phase it hung in, then repeat",
@@ -719,7 +719,7 @@ def _gone(node: NodeVerdict, scene: Scene) -> Finding:
         measured=f"{len(bad)} of {len(own)} runs failed",
         expected="0",
         cause=of_cluster,
-        resolution=_NEXT_STEP.get(kind) or _NEXT_STEP[status],
+        resolution=NEXT_STEP.get(kind) or NEXT_STEP[status],
     )
 
 

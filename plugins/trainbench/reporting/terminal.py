@@ -43,6 +43,7 @@ def verdict_table(campaign: Campaign) -> Group:
         parts.append(plain(alone))
     parts += [plain(f"{skipped.state} {skipped.what}: {skipped.reason}") for skipped in campaign.skipped]
     costs = only(cost_report.work_table(campaign), ("work", "per 1K samples", "per 1M tokens"))
+    costs = replace(costs, title="What each work costs")
     parts += [*([titled(costs)] if costs.rows and not compared else []), plain(cost_report.summary(campaign))]
     parts += map(plain, verdict_text.next_steps(campaign))
     if drill_text := verdict_text.drill_sentence(campaign):

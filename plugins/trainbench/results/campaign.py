@@ -28,6 +28,7 @@ from trainbench.core.verdicts import (
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.nodes import GpuNode
 from trainbench.planning.plan import Skipped
+from trainbench.pods.gangs import node_at_fault
 from trainbench.pods.pod_end import NOT_FREE
 from trainbench.prices import run_cost
 from trainbench.results.readings import impossible_works
@@ -211,7 +212,7 @@ class Campaign(Frozen):
     @property
     def unjudged_failures(self) -> tuple[RunResult, ...]:
         """Failed runs that judge no node, without runs that did not fit into memory, which are rows of the table, those
-        without a free node, and those of an impossible work, which an alarm tells of.
+        without a free node, and those of which an alarm tells: of an impossible work, or ended by one node of a gang.
         """
         if self.is_link_search:
             return ()  # a gang that failed is evidence: the search says whose fault it is
@@ -223,6 +224,7 @@ class Campaign(Frozen):
             and result.error is not None
             and result.status is not Status.OOM
             and result.error.kind not in NOT_FREE
+            and not node_at_fault(result)
         )
 
     @property

@@ -27,7 +27,8 @@ from trainbench.figure_catalogue import run_figures as figures
 from trainbench.figure_catalogue.figure import Figure, reason
 from trainbench.figure_catalogue.table_figures import DEVIATION
 from trainbench.history.notices import Notice
-from trainbench.pages.reads.rows import CostRow, EventKind, NodeEvent, NodePoint, RunRow
+from trainbench.history.spending import Spend
+from trainbench.pages.reads.rows import EventKind, NodeEvent, NodePoint, RunRow
 from trainbench.pages.render.links import Links
 from trainbench.reporting.run_tables import facts, in_your_script, settings
 
@@ -222,15 +223,15 @@ def verdicts_table(
     )
 
 
-def costs_table(rows: Sequence[CostRow], name: str, title: str, what: str) -> Table:
+def costs_table(rows: Sequence[Spend], name: str, title: str, what: str) -> Table:
     return make_table(
         rows,
         (
-            text(what, lambda row: row.name or "CPU"),
+            text(what, lambda row: row.what or "CPU"),
             figures.RUN_USD.column(lambda row: row.usd, has_bar=True),
             figures.GPU_HOURS.column(lambda row: row.gpu_hours, write=figure),
             integer("runs", lambda row: row.num_runs),
-            integer("without cost", key="without_price", of=lambda row: row.num_unpriced),
+            integer("without cost", key="without_price", of=lambda row: row.num_unknown),
         ),
         name=name,
         title=title,

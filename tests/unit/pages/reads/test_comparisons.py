@@ -79,15 +79,15 @@ def test_costs_by_month_by_dag_and_by_work(history: History) -> None:
     history.record(night(31, [two], suite="strategy_scaling", groups=()))
     paid = Pages(history.engine, {SEEN, "strategy_scaling"}).read(costs, ALL)
     one = 55 / 3600 * 0.6
-    assert [(row.name, row.usd, row.num_runs) for row in paid.months] == [
+    assert [(row.what, row.usd, row.num_runs) for row in paid.months] == [
         ("2026-12", pytest.approx(2 * one), 1),
         ("2026-11", pytest.approx(3 * one), 3),
     ]
-    assert [(row.name, row.usd) for row in paid.dags] == [
+    assert [(row.what, row.usd) for row in paid.dags] == [
         (SEEN, pytest.approx(3 * one)),
         ("strategy_scaling", pytest.approx(2 * one)),
     ]
-    assert [row.name for row in paid.works] == [
+    assert [row.what for row in paid.works] == [
         "mistral-7b qlora single NVIDIA H200",
         "mistral-7b qlora ddp NVIDIA H200",
     ]
@@ -98,9 +98,9 @@ def test_costs_by_month_by_dag_and_by_work(history: History) -> None:
 def test_an_unknown_price_is_counted_and_never_0(history: History) -> None:
     history.record(night(1, {"node-1": 10.0}, usd_per_gpu_hour=None))
     pages = Pages(history.engine, {SEEN})
-    assert (pages.read(costs, ALL).total.usd, pages.read(costs, ALL).total.num_unpriced) == (None, 1)
-    assert pages.read(costs, ALL).unpriced == ((False, "NVIDIA H200", 1),)
+    assert (pages.read(costs, ALL).total.usd, pages.read(costs, ALL).total.num_unknown) == (None, 1)
+    assert [of.text for of in pages.read(costs, ALL).unpriced] == ["1 run on NVIDIA H200, which has no price"]
     assert overview_of(pages, ALL, DAY_3).spent.usd is None
     history.record(night(2, {"node-1": 10.0}))
     total = pages.read(costs, ALL).total
-    assert (total.usd, total.num_runs, total.num_unpriced) == (pytest.approx(55 / 3600 * 0.6), 2, 1)
+    assert (total.usd, total.num_runs, total.num_unknown) == (pytest.approx(55 / 3600 * 0.6), 2, 1)
