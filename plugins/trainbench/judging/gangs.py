@@ -20,6 +20,7 @@ from bench_image.contract.work import Device
 from trainbench.core.formats import count, figure, listing, share
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import BAD_LINK, Finding, Level
+from trainbench.judging.node_runs import gpu_index
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import BenchmarkParams
 from trainbench.planning.link_search import MOST_ROUNDS, Culprit, GroupState, GroupTest, LinkSearch, Outcome
@@ -315,12 +316,8 @@ def exchange_pct(ranks: Sequence[RankSummary]) -> float:
 
 def place(run: RunResult, rank: RankSummary) -> str:
     """ "node-3, GPU 1"; on the CPU the node alone."""
-    node, local = divmod(rank.rank, run.spec.placement.gpus_per_node)
-    name = run.spec.identity.nodes[node]
-    if run.spec.work.device is not Device.CUDA:
-        return name
-    index = next((gpu.index for gpu in (run.context.gpus if run.context else ()) if gpu.uuid == rank.gpu_uuid), local)
-    return f"{name}, GPU {index}"
+    name = run.spec.identity.nodes[rank.rank // run.spec.placement.gpus_per_node]
+    return f"{name}, GPU {gpu_index(run, rank)}" if run.spec.work.device is Device.CUDA else name
 
 
 def _slow_rank_finding(

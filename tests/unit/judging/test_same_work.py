@@ -200,6 +200,12 @@ def test_of_independent_gpus_only_the_odd_one_fails() -> None:
     assert bad.error is not None
     assert bad.error.rank == 1
     assert [rank.status for rank in bad.ranks] == [Status.OK, Status.ERROR]
+    uuids = [rank.gpu_uuid for rank in results[1].ranks][::-1]
+    ranks = tuple(
+        rank.model_copy(update={"gpu_uuid": uuid}) for rank, uuid in zip(results[1].ranks, uuids, strict=True)
+    )
+    (message,) = failed(fail_unequal_work([results[0], results[1].model_copy(update={"ranks": ranks})]))
+    assert message.startswith("node-2: GPU 0 of node-2"), "the GPU that the rank names"
 
 
 def test_beside_a_gpu_that_failed_the_others_are_compared_all_the_same() -> None:
