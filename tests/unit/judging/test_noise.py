@@ -58,6 +58,7 @@ class TestEstimates:
         assert pooled([[run(1, -0.1, 0.1), run(2, -0.1, 0.1)]]).noise == (pytest.approx(0.02**0.5), 2)
 
     def test_nothing_repeated_nothing_known(self) -> None:
+        assert pooled([[run(1, 0.0)], [run(1, 0.1)]]) == (None, {})
         assert between_runs([[run(1, 0.0)], [run(1, 0.1)]], rounds_are_shared=True) is None
         assert within_runs([]) is None
 
@@ -139,9 +140,6 @@ class TestPool:
         assert pool.own[5].sd == pytest.approx(0.3)
         assert pool.noise
         assert pool.noise.sd < 0.005
-
-    def test_without_repeats_nothing_is_known(self) -> None:
-        assert pooled([[run(1, 0.0)], [run(1, 0.1)]]) == (None, {})
 
 
 @pytest.mark.parametrize(("units", "quantile"), [(1, 2.326), (4, 2.806), (256, 3.949)])

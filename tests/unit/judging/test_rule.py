@@ -149,21 +149,22 @@ def test_a_node_is_well_by_the_first_expectation_whose_noise_shows_twice_the_lim
         assert decision.reason == "only a slowdown of 10.1 % would differ from chance, the limit is 5 %"
 
 
-def test_of_two_nodes_alike_the_past_says_that_one_is_well() -> None:
-    decision = decide(Facts((rate(Against.PEERS, 0.0), rate(Against.PAST, -0.5)), Tolerances(), only_peer=True))
-    assert (decision.why, decision.reason) == (Why.WELL, "9.95 samples/s, 99.5 % of x (10.0)")
-
-
-def test_a_noisy_past_that_shows_the_node_slow_decides_before_the_level() -> None:
-    compared = (rate(Against.PAST, -12.0, chance=BLIND), rate(Against.LEVEL, 0.0))
-    assert decide(Facts(compared, Tolerances())).why is Why.SLOW
-
-
-def test_a_past_that_sees_nothing_says_nothing_of_a_node_that_is_slow_beside_its_peers() -> None:
-    """Neither that it was always so, nor how far it is off."""
-    compared = (rate(Against.PEERS, -8.0), rate(Against.PAST, 0.0, chance=BLIND))
-    decision = decide(Facts(compared, Tolerances()))
-    assert (decision.why, decision.reason) == (Why.SLOW, "samples/s −8.0 % against x, limit 5 %")
+@pytest.mark.parametrize(
+    ("compared", "only_peer", "why", "reason"),
+    [
+        # of two nodes alike the past says that one is well
+        ((rate(Against.PEERS, 0.0), rate(Against.PAST, -0.5)), True, Why.WELL, "9.95 samples/s, 99.5 % of x (10.0)"),
+        # a noisy past that shows the node slow decides before the level
+        ((rate(Against.PAST, -12.0, chance=BLIND), rate(Against.LEVEL, 0.0)), False, Why.SLOW,
+         "samples/s \u221212.0 % against x, limit 1.5 %, chance 10.1 %"),
+        # one that sees nothing says nothing of a node that is slow beside its peers: neither that it was always so
+        ((rate(Against.PEERS, -8.0), rate(Against.PAST, 0.0, chance=BLIND)), False, Why.SLOW,
+         "samples/s \u22128.0 % against x, limit 5 %"),
+    ],
+)  # fmt: skip
+def test_by_what_a_node_is_judged(compared: tuple[Comparison, ...], only_peer: bool, why: Why, reason: str) -> None:
+    decision = decide(Facts(compared, Tolerances(), only_peer=only_peer))
+    assert (decision.why, decision.reason) == (why, reason)
 
 
 @pytest.mark.parametrize(
