@@ -80,7 +80,7 @@ class KnownLevel(Frozen):
 
     @property
     def description(self) -> str:
-        """ "NVIDIA H200, mistral-7b qlora tuned, single, batch 8 x 512 tokens: 38.0 samples/s per GPU (±6.1 %)"."""
+        """ "NVIDIA H200, mistral-7b qlora tuned, single, batch 8 x 512 tokens: 38.55 samples/s per GPU (±6.1 %)"."""
         gpus = "" if self.gpus == 1 else f" on {self.gpus} GPUs"
         return (
             f"{self.gpu_name}, {self.model} {self.recipe} {self.preset}, {self.strategy}{gpus}, {self.shape}: "

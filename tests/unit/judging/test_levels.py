@@ -122,6 +122,8 @@ def test_the_rate_is_that_of_one_gpu() -> None:
     assert (level.samples_per_second, level.gpus, level.expected_of(together)) == (10.0, 2, 20.0)
     assert ", ddp on 2 GPUs, " in level.description
     assert ", single, " in made(make_result())[0].description
+    large = level.model_copy(update={"samples_per_second": 12345.6})
+    assert "12,346 samples/s" in large.description  # not 1.235e+04
 
 
 def test_failed_drilled_and_shared_runs_and_those_on_a_cpu_make_no_level() -> None:
