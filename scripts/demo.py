@@ -11,13 +11,14 @@ if __name__ == "__main__":
 import argparse
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from bench_image.contract.result import Status
 from local_airflow import STATE, LocalAirflow, LocalAirflowError
 from trainbench.cluster.local_nodes import TRIAL_NODES
 from trainbench.cluster.running_pods import LivePod, local_pods
@@ -145,16 +146,18 @@ def _run_check(airflow: LocalAirflow, drill: str | None) -> int:
     except StoreError:
         raise LocalAirflowError(f"the run published no report. {airflow.cause(DAG_ID, run_id)}") from None
     found = drill is not None and _found_only(drill, campaign.node_states)
-    console.print(f"\nwhat you see: {_meaning(drill, found, campaign.node_states)}\n\nreports:", soft_wrap=True)
+    timed_out = {run.spec.identity.node for run in campaign.results if run.status is Status.TIMEOUT}
+    meaning = _meaning(drill, found, campaign.node_states, timed_out)
+    console.print(f"\nwhat you see: {meaning}\n\nreports:", soft_wrap=True)
     for report in REPORTS:
         console.print(f"  {store.summary_address(name, report)}", soft_wrap=True, markup=False)
     console.print(f"\n{NEXT}", soft_wrap=True, markup=False)
     return 0 if found or (state == "success" and not drill) else 1
 
 
-def _meaning(drill: str | None, found: bool, states: Sequence[NodeState]) -> str:
-    """The verdict for somebody who sees it for the first time."""
-    noisy = [own.node for own in states if own.why is Why.NOISY or "timeout" in own.reason]
+def _meaning(drill: str | None, found: bool, states: Sequence[NodeState], timed_out: Collection[str]) -> str:
+    """The verdict for somebody who sees it for the first time. `timed_out`: the nodes of runs that took too long."""
+    noisy = [own.node for own in states if own.why is Why.NOISY or own.node in timed_out]
     if noisy:
         return (
             f"this machine is too busy to measure {listing(noisy)}. The table has what was measured, and looks as it "

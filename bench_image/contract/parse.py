@@ -121,7 +121,8 @@ def implausible_reason(model: type[Frozen] | type[Slotted], name: str, value: ob
 @lru_cache
 def _adapter(model: type[Frozen] | type[Slotted], name: str) -> TypeAdapter[Any]:
     field = fields_of(model)[name]
-    annotated: Any = Annotated[field.annotation, field]
+    # The bounds alone: of a whole field pydantic says that what it has beside them means nothing here.
+    annotated: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
     return TypeAdapter(annotated, config=ConfigDict(allow_inf_nan=False))
 
 

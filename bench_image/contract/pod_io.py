@@ -14,4 +14,5 @@ PROFILES_ENV = "TRAINBENCH_LOG_PROFILES_TOML"  # the installation's own log prof
 HOST_PYTHONPATH_ENV = "TRAINBENCH_HOST_PYTHONPATH"  # that of the shell, for a command of the user's own
 RANK_ENV, ADDRESS_ENV = "NODE_RANK", "MASTER_ADDR"
 MEETING_ENV = (RANK_ENV, ADDRESS_ENV, "MASTER_PORT")  # of a gang: all meet at its node rank 0
+NCCL_PREFIX = "NCCL_"  # of variables that the Pod template or the shell may give
 NO_TEMPLATE = "none"

@@ -288,11 +288,13 @@ class Work(WorkSettings, Part):
 
     @property
     def size(self) -> str:
-        """What a step takes: "batch 8 x 512 tokens"."""
+        """What a step takes: "batch 8 x 512 tokens"; empty for a job of the user's own whose log tells it later."""
         return self.size_with(self.micro_batch_size)
 
     def size_with(self, batch: object) -> str:
-        return f"{batch} samples a step" if self.own_job else f"batch {batch} x {self.seq_length} tokens"
+        if not self.own_job:
+            return f"batch {batch} x {self.seq_length} tokens"
+        return "" if batch == AUTO else f"{batch} {'sample' if batch == 1 else 'samples'} a step"
 
     @property
     def needs_hub(self) -> bool:

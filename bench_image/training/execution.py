@@ -9,7 +9,7 @@ import torch
 
 from bench_image.contract.model_shapes import ConfiguredShape
 from bench_image.contract.options import Attention, Optimizer, Precision
-from bench_image.contract.pod_io import ALLOCATOR_ENV
+from bench_image.contract.pod_io import ALLOCATOR_ENV, NCCL_PREFIX
 from bench_image.contract.preset_switches import (
     attends_eagerly,
     clips_within_update,
@@ -85,7 +85,15 @@ def describe_execution(step: TrainStep) -> dict[str, str]:
     if spec.work.optimizer is not Optimizer.ADAMW_TORCH:
         execution["optimizer states"] = "8-bit with a scale per 256 numbers; fp32 for tensors of less than 4096"
     without = left_out(spec)
-    return execution | ({"left out of tuned": without} if without else {}) | step.optimizer_step.describe_sharding(spec)
+    execution |= {"left out of tuned": without} if without else {}
+    return execution | step.optimizer_step.describe_sharding(spec) | _nccl_variables(step)
+
+
+def _nccl_variables(step: TrainStep) -> dict[str, str]:
+    """Those that were given, of several ranks; a sweep of links sets its own, by its spec."""
+    if step.group.world_size == 1 or step.spec.link_sweep:
+        return {}
+    return {name: value or "empty" for name, value in os.environ.items() if name.startswith(NCCL_PREFIX)}
 
 
 def left_out(spec: RunSpec) -> str | None:

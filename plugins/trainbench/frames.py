@@ -20,12 +20,12 @@ from sqlalchemy import select
 
 from trainbench.core import csv_cells
 from trainbench.core.user_error import UserError
-from trainbench.cost.monthly_cost import by_month, paid_runs
+from trainbench.cost.monthly_cost import by_month
 from trainbench.figure_catalogue.run_figures import RUN_FIGURES, SCALING_EFFICIENCY_PCT, STORED
 from trainbench.history import tables
 from trainbench.history.database import transaction
 from trainbench.history.history import History, open_history
-from trainbench.params.cost_params import months_until, start_of
+from trainbench.params.cost_params import months_until
 from trainbench.reporting.data_files import metric_rows
 from trainbench.results.artefacts import open_store
 from trainbench.results.campaign import IMPORTED
@@ -38,11 +38,6 @@ FIGURES = [each.csv or each.name for each in (*RUN_FIGURES, SCALING_EFFICIENCY_P
 TIMES = ("started_at", "finished_at")
 SUFFIXES = (".csv", ".parquet")
 MONTH_COLUMNS = ("month", "suite", "num_runs", "num_unknown", "gpu_hours", "run_usd")
-PER_NODE = (
-    "started_at", "campaign_id", "run_id", "suite", "node", "peers", "model", "recipe", "strategy", "world_size",
-    "gpu_name", "driver", "image", "status", "state", "why", "is_drill", "fingerprint",
-    *(each.name for each in STORED),
-)  # fmt: skip
 
 
 def runs(*campaign_ids: str, store: str | None = None) -> DataFrame:
@@ -61,11 +56,12 @@ def months(number: int = 12, until: str | None = None, store: str | None = None)
     month, as 2026-11; by default this one. Raises HistoryError.
     """
     names = months_until(until or f"{datetime.now(UTC):%Y-%m}", number)
-    paid = paid_runs(_history(store), start_of(names[0]), start_of(names[-1], after=1))
-    lines = [(month.month, line) for month in by_month(paid, names) for line in month.by_dag]
     rows = [
-        dict(zip(MONTH_COLUMNS, (name, of.what, of.num_runs, of.num_unknown, of.gpu_hours, of.usd), strict=True))
-        for name, of in lines
+        dict(
+            zip(MONTH_COLUMNS, (of.month, dag.what, dag.num_runs, dag.num_unknown, dag.gpu_hours, dag.usd), strict=True)
+        )
+        for of in by_month(_history(store), names)
+        for dag in of.by_dag
     ]
     return _frame(rows, ("gpu_hours", "run_usd"), MONTH_COLUMNS)
 
@@ -74,14 +70,14 @@ def node_history(*nodes: str, store: str | None = None) -> DataFrame:
     """One row for each run here of these nodes, else of every node, oldest first; a gang's row names its first node,
     and the others in `peers`. Raises HistoryError.
     """
-    table = tables.runs
-    columns = (table.c[name] for name in PER_NODE)
+    table, names = tables.runs, ("campaign_id", "run_id", "suite", *tables.OF_RUN)
+    columns = (table.c[name] for name in names)
     query = select(*columns).where(tables.OURS).order_by(table.c.started_at, table.c.run_id)
     if nodes:
         query = query.where(table.c.node.in_(nodes))
     with transaction(_history(store).engine) as connection:
         rows: Sequence[Any] = connection.execute(query).mappings().all()
-    return _frame(rows, [each.name for each in STORED], PER_NODE)
+    return _frame(rows, [each.name for each in STORED], names)
 
 
 def write(frame: DataFrame, path: Path) -> None:

@@ -28,7 +28,7 @@ from trainbench.judging.checks import (
     no_figure_findings,
     undetected_drill_findings,
 )
-from trainbench.judging.gangs import link_findings, slow_rank_findings
+from trainbench.judging.gangs import gang_node_findings, link_findings, slow_rank_findings
 from trainbench.judging.gpu_checks import gpu_event_findings, odd_probe_findings
 from trainbench.judging.judge import Judgement, Known
 from trainbench.judging.judge import judge as judge_nodes
@@ -140,6 +140,7 @@ def explain(night: Night) -> Night:
         # No figures at all, and missing nodes, come first: they qualify everything after them.
         ("counting figures", lambda: no_figure_findings(plan.campaign_id, runs)),
         ("looking for impossible work", lambda: impossible_work_findings(plan, runs)),
+        ("looking for nodes that ended gangs", lambda: gang_node_findings(runs)),
         ("searching for bad links", lambda: link_findings(plan, measured.results)),
         ("looking for slow ranks", lambda: () if links else slow_rank_findings(runs, limit_pct)),
         ("listing missing nodes", lambda: missing_node_findings(plan, groups, old_names, last_measured, at)),

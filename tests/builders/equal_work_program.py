@@ -45,6 +45,7 @@ STRANGERS = "strangers"  # in a spec's name: each rank believes to have another 
 
 def main(specs: Path, folder: Path) -> None:
     torch.set_num_threads(1)
+    os.environ["NCCL_NVLS_ENABLE"] = "0"
     # The same batch in every step and a high rate: a wrong gradient shows in the losses at once.
     adamw.LEARNING_RATE, data_module.POOL_STEPS = LEARNING_RATE, 1
     seen = {}

@@ -1,13 +1,16 @@
-"""Rows of the cost report's table of runs: name only what your test is about."""
+"""Rows of the cost report's table of runs, and their sums by month: name only what your test is about."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trainbench.cost.monthly_cost import MonthSpend
+from trainbench.history.spending import Spend, Unpriced
+
 A10 = "NVIDIA A10"
-NOVEMBER = datetime(2026, 11, 5, 2, 0, tzinfo=UTC)
-OCTOBER = datetime(2026, 10, 5, 2, 0, tzinfo=UTC)
+NOVEMBER, OCTOBER = "2026-11", "2026-10"
 
 
 def paid_run(
@@ -26,7 +29,7 @@ def paid_run(
         "gpu_name": A10,
         "num_gpus": gpus,
         "is_measured": samples_per_s is not None,
-        "started_at": NOVEMBER,
+        "month": NOVEMBER,
         "samples_per_s": samples_per_s,
         "tokens_per_s": samples_per_s and samples_per_s * 512,
         "gpu_hours": hours,
@@ -36,3 +39,27 @@ def paid_run(
         "energy_j": 27_000.0,
     }
     return values | fields
+
+
+def spent(runs: Sequence[Mapping[str, Any]], months: Sequence[str]) -> list[MonthSpend]:
+    """What the history says of these runs in these months."""
+    made = []
+    for month in months:
+        of = [run for run in runs if run["month"] == month]
+        dags = [_sum(dag, [run for run in of if run["suite"] == dag]) for dag in {run["suite"]: None for run in of}]
+        unknown = Counter(run["gpu_name"] for run in of if run["run_usd"] is None)
+        texts = (Unpriced(is_failed=False, gpu_name=gpu, num_runs=n).text for gpu, n in unknown.items())
+        by_dag = tuple(sorted(dags, key=lambda dag: -(dag.usd or 0.0)))
+        made.append(MonthSpend(month=month, total=_sum("", of), by_dag=by_dag, unknown=tuple(texts)))
+    return made
+
+
+def _sum(what: str, runs: Sequence[Mapping[str, Any]]) -> Spend:
+    usd, hours = ([run[name] for run in runs if run[name] is not None] for name in ("run_usd", "gpu_hours"))
+    return Spend(
+        what=what,
+        usd=sum(usd) if usd else None,
+        gpu_hours=sum(hours) if hours else None,
+        num_runs=len(runs),
+        num_unknown=len(runs) - len(usd),
+    )

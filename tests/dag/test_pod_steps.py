@@ -574,6 +574,20 @@ def test_a_pod_whose_events_may_not_be_read_has_its_cause_all_the_same(pods: Pod
     assert pods.end["kind"] == "vanished"
 
 
+@pytest.mark.parametrize(("runs_for_s", "kind"), [(30, "cut_off"), (4, "vanished")])
+def test_a_rank_that_ran_until_its_pod_was_deleted_shows_that_its_node_lacks_nothing(
+    pods: Pods, runs_for_s: int, kind: str
+) -> None:
+    """Where another rank's node lacks a mount, it says that the work could begin here."""
+    pods.peers = PEERS
+    pods.clock.at(60 - runs_for_s, lambda: pods.api.run(pods.name))
+    pods.clock.at(60, pods.api.there.clear)
+    with pytest.raises(AirflowFailException):
+        pods.run()
+
+    assert pods.end["kind"] == kind
+
+
 def test_a_pod_that_is_replaced_when_its_result_was_read_is_left_alone(pods: Pods) -> None:
     pods.clock.at(20, lambda: pods.ends())
     pods.api.on_delete = pods.api.replace

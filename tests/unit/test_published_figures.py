@@ -17,6 +17,7 @@ import pytest
 
 from tests.unit.published import (
     control_plane,
+    host,
     links,
     notes,
     one_box,
@@ -38,6 +39,7 @@ CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     "docs/faq.md": control_plane.faq,
     "docs/internals/performance.md": speed.evidence,
     "docs/internals/speed.md": speed.performance,
+    f"docs/results/{host.HOST}/README.md": host.note,
     f"docs/results/{probes.PROBES}/README.md": probes.note,
     **{f"docs/results/{name}/README.md": partial(notes.hostile_inputs, name) for name in HOSTILE},
     f"docs/results/{trial.TRIAL}/README.md": trial.note,

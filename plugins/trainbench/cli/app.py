@@ -209,9 +209,11 @@ def run(
         )
     store = base.open_store(store_url)
 
+    from trainbench.results.store_files import StoreError
+
     # Before the imports of what judges and records, which take longer than all before.
     typer.echo(planned.opening(made, store.root), err=True)
-    kept = planned.Kept(campaign_id, len(made.specs))
+    kept, campaign = planned.Kept(campaign_id, len(made.specs)), None
     try:
         from trainbench import pipeline
         from trainbench.cli.run import run_campaign, store_plan
@@ -226,6 +228,12 @@ def run(
     except (KeyboardInterrupt, SystemExit) as stop:
         base.print_error(kept.sentence)
         raise typer.Exit(128 + (signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)) from None
+    except StoreError:  # store or history may be full, read-only or locked; what was measured is told all the same
+        if campaign:
+            _conclude(campaign, {}, ())
+        elif kept.num_kept:
+            base.print_error(kept.sentence)
+        raise
     return _conclude(campaign, files, ())
 
 

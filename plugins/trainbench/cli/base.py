@@ -123,7 +123,7 @@ class _Plain:
             if isinstance(param, TyperArgument):
                 param.metavar = param.metavar or str(param.name).upper()
                 param.display_type_rich = lambda ctx: None  # type: ignore[method-assign]
-            elif param.metavar is None:
+            elif param.metavar is None and hasattr(param, "display_type"):  # before typer 0.29 its own words are shown
                 takes = param.display_type(ctx).strip("<>")
                 param.metavar = TAKES.get(takes, takes.replace("|", ", "))
         return params
@@ -186,7 +186,9 @@ class Root(_Plain, TyperGroup):
         given = list(sys.argv[1:] if args is None else args) or ["--help"]
         ours = given[: given.index("--")] if "--" in given else given
         for_help = bool({"--help", "-h"} & set(ours))
-        run = partial(super().main, given, standalone_mode=False, **options)
+        run: Callable[[], Any] = partial(super().main, given, standalone_mode=False, **options)
+        if os.environ.get("_TRAINBENCH_COMPLETE") == "complete_bash":
+            run = completions.for_bash()(run)
         try:
             code = write_document(run) if "--json" in ours and not for_help else ended(run)
         except BrokenPipeError:

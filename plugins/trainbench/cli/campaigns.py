@@ -44,7 +44,7 @@ def list_(store_url: StoreUrl = None) -> None:
             text("campaign", lambda row: row["campaign_id"]),
             text("DAG", lambda row: row["suite"]),
             text("work", lambda row: row["title"]),
-            text("ended (UTC)", lambda row: moment(row["finished_at"])),
+            text("ended", lambda row: moment(row["finished_at"])),
             integer("runs", lambda row: row["num_runs"]),
             integer("failed", lambda row: row["num_failed"]),
             integer("red nodes", lambda row: row["num_red"]),
@@ -87,7 +87,7 @@ def _runs_table(results: Sequence[RunResult]) -> Table:
         (
             text("run", lambda result: result.spec.identity.run_id),
             text("node", lambda result: result.spec.identity.node),
-            text("started (UTC)", lambda result: moment(result.started_at)),
+            text("started", lambda result: moment(result.started_at)),
             number("samples/s", lambda result: result.performance.samples_per_second),
             text("status", lambda result: result.status.value),
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -16,7 +17,7 @@ from rich.console import Console
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.spec import RunSpec
 from trainbench.cli.planned import Kept
-from trainbench.core.formats import duration, listing
+from trainbench.core.formats import duration, figure, listing
 from trainbench.judging.levels import NO_LEVELS, load_levels
 from trainbench.pipeline import Measured, assess, judge
 from trainbench.planning.plan import Plan
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from trainbench.history.history import History
 
 REMIND_S = 30.0  # so long nothing may end before a line says what still runs
+PHASE_BEGAN = re.compile(r" seconds_since_start=\S+$")
 
 
 def store_plan(plan: Plan, store: Store) -> None:
@@ -94,8 +96,9 @@ def run_pods(
         kept.running = listing(group)
         with _shown(group, console) as shown, _started(group.values(), settings, shown) as ended:
             for run, made, outcome in ended:
+                log = None
                 with suppress(StoreError):  # the result says what is wrong with the store
-                    store_log(store, made, outcome.log)
+                    log = store_log(store, made, outcome.log)
                 (result,) = collect([run.spec], [outcome.result_text], datetime.now(UTC), ends=[outcome.end])
                 store.write_result(result)
                 results[run.name] = result
@@ -105,6 +108,8 @@ def run_pods(
                 if run.spec.work.own_job and result.error:  # its message ends with the last lines of its log
                     for line in result.error.message.splitlines()[1:]:
                         console.print(plain(f"| {line}"), soft_wrap=True)
+                if result.error and log:
+                    console.print(plain(f"{run.name}: its log is {log}"), soft_wrap=True)
     return tuple(results[run.name] for run in runs)
 
 
@@ -165,7 +170,7 @@ def _shown(names: Iterable[str], console: Console) -> Iterator[_Shown]:
     if console.is_terminal:
         with console.status(escape(listing(names))) as status:
             yield _Shown(
-                lambda name, line: status.update(f"{escape(name)}: {escape(line[:100])}"), lambda names, after_s: None
+                lambda name, line: status.update(f"{escape(name)}: {escape(brief(line))}"), lambda names, after_s: None
             )
         return
     newest = dict.fromkeys(names, "started")
@@ -182,9 +187,15 @@ def _shown(names: Iterable[str], console: Console) -> Iterator[_Shown]:
 
     def remind(names: Sequence[str], after_s: float) -> None:
         for name in sorted(names, key=list(newest).index):
-            console.print(plain(f"{name}: after {duration(after_s)} still in {newest[name][:100]}"), soft_wrap=True)
+            now = brief(newest[name])
+            console.print(plain(f"{name}: after {duration(after_s)} still in {now}"), soft_wrap=True)
 
     yield _Shown(show, remind)
+
+
+def brief(line: str) -> str:
+    """A pod's line as one of a terminal: "measure window=2/3 steps=24"."""
+    return PHASE_BEGAN.sub("", line.removeprefix(PROGRESS_MARK))[:100]
 
 
 def _outcome(result: RunResult) -> str:
@@ -192,4 +203,4 @@ def _outcome(result: RunResult) -> str:
         return f"{result.status.value}: {result.error.message.splitlines()[0] if result.error else ''}"
     seconds = (result.finished_at - result.started_at).total_seconds()
     read = f" ({result.chosen.why})" if result.spec.work.own_job and result.chosen else ""
-    return f"{result.performance.samples_per_second:.3g} samples/s, {seconds:.0f} s{read}"
+    return f"{figure(result.performance.samples_per_second, 3)} samples/s, {seconds:.0f} s{read}"

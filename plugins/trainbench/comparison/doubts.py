@@ -40,6 +40,7 @@ MEMORY_ORDER = (
     (Strategy.ZERO3, Strategy.FSDP),
 )
 CLOSE_MEMORY_PCT = 2.0
+READING_S = 1.0  # NVML's use of a GPU is that of up to the last second: a shorter window is not all that it covers
 TELEMETRY = ("utilisation_mean_pct", "temperature_mean_c", "power_mean_w", "sm_clock_mean_mhz", "throttle_share_pct")
 
 
@@ -90,7 +91,8 @@ def _on_gpu(result: RunResult, min_gpu_use_pct: float) -> Iterator[Finding]:
             "see `missing` in the result for the reason; check that the driver's NVML works inside the pod",
         )
     shares_pct = [gpu.utilisation_mean_pct for gpu in gpus if gpu.utilisation_mean_pct is not None]
-    if shares_pct and min(shares_pct) < min_gpu_use_pct:
+    shortest_s = min((window.wall_s for window in result.performance.windows), default=math.inf)
+    if shares_pct and min(shares_pct) < min_gpu_use_pct and shortest_s >= READING_S:
         yield _doubt(
             result,
             "low_gpu_use",

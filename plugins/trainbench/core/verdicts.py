@@ -276,9 +276,10 @@ PART_FAILED = "part_failed"
 OTHER_WORK = "computes_something_else"
 NO_FIGURE = "no_figure"
 IMPOSSIBLE_WORK = "impossible_work"
+NODE_OF_GANGS = "node_ended_gangs"
 DRILL_UNDETECTED = "drill_undetected"
 BAD_LINK = "bad_link"
-ALARMS = frozenset({PART_FAILED, OTHER_WORK, NO_FIGURE, IMPOSSIBLE_WORK, DRILL_UNDETECTED, BAD_LINK})
+ALARMS = frozenset({PART_FAILED, OTHER_WORK, NO_FIGURE, IMPOSSIBLE_WORK, NODE_OF_GANGS, DRILL_UNDETECTED, BAD_LINK})
 # Of the marks that keep other work away from red nodes.
 MARKED, FREED, NOT_MARKED = "node_marked", "node_freed", "node_not_marked"
 OF_MARKS = frozenset({MARKED, FREED, NOT_MARKED})

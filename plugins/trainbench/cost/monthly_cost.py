@@ -11,15 +11,16 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import Status
-from trainbench.core.formats import MINUS, NA, count, listing, usd
+from trainbench.core.formats import MINUS, NA, count, usd
 from trainbench.history.database import transaction
 from trainbench.history.history import History
-from trainbench.history.tables import OURS, runs
-from trainbench.params.cost_params import SpendParams
+from trainbench.history.spending import IMPORTED, MONTH, Spend, spend, unpriced
+from trainbench.history.tables import OURS, runs, works
+from trainbench.params.cost_params import SpendParams, start_of
 from trainbench.prices.price_tables import Price
 from trainbench.prices.quote import Basis, Quote, quotes, usd_per_1m_tokens, usd_per_1000_samples, where_known
 
@@ -29,20 +30,20 @@ if TYPE_CHECKING:
 
 NAMES = (
     "campaign_id", "run_id", "suite", "nodes", "work", "fingerprint", "gpu_name", "num_gpus", "is_measured",
-    "started_at", "price_source",
+    "month", "price_source",
 )  # fmt: skip
 AMOUNTS = ["samples_per_s", "tokens_per_s", "gpu_hours", "run_usd", "usd_per_gpu_hour", "energy_j"]
 RECORDED = (
     "campaign_id", "run_id", "suite", "node", "peers", "model", "recipe", "strategy", "preset", "fingerprint",
-    "gpu_name", "status", "is_drill", "started_at", "gpu_hours", "run_usd", "micro_batch_size", "seq_length",
+    "gpu_name", "status", "is_drill", "gpu_hours", "run_usd", "micro_batch_size", "seq_length",
     "usd_per_gpu_hour", "price_source", "energy_j",
 )  # fmt: skip
 
 
 def paid_runs(history: History, since: datetime, until: datetime) -> DataFrame:
-    """Runs that began in [since, until), oldest first, with drills and failed runs, which cost money too.
+    """Runs of campaigns that ended in [since, until), oldest first, with drills and failed runs, which cost money too.
 
-    Raises HistoryError.
+    A night belongs to the month of its end, on the Costs page too. Raises HistoryError.
     """
     query = (
         select(
@@ -50,16 +51,19 @@ def paid_runs(history: History, since: datetime, until: datetime) -> DataFrame:
             runs.c.world_size.label("num_gpus"),
             runs.c.samples_per_second.label("samples_per_s"),
             runs.c.tokens_per_second.label("tokens_per_s"),
+            MONTH.label("month"),
         )
-        .where(OURS, (runs.c.started_at >= since) & (runs.c.started_at < until))
-        .order_by(runs.c.started_at, runs.c.campaign_id, runs.c.run_id)
+        .select_from(runs.join(works, works.c.id == runs.c.work_id))
+        .where(OURS, (works.c.at >= since) & (works.c.at < until))
+        .order_by(works.c.at, runs.c.started_at, runs.c.campaign_id, runs.c.run_id)
     )
     with transaction(history.engine) as connection:
         rows = [dict(row) for row in connection.execute(query).mappings()]
     for row in rows:
         is_own = row["seq_length"] is None  # a command of the user's own
-        size = "{micro_batch_size} samples a step" if is_own else "batch {micro_batch_size} x {seq_length} tokens"
-        batch = f", {size.format_map(row)}" if row["micro_batch_size"] else ""
+        samples = row["micro_batch_size"]
+        size = f"{count(samples or 0, 'sample')} a step" if is_own else f"batch {samples} x {row['seq_length']} tokens"
+        batch = f", {size}" if samples else ""
         row["nodes"] = (row["node"], *filter(None, row["peers"].split(",")))
         gpus = count(row["num_gpus"], "GPU" if row["gpu_name"] else "process")
         ours = f"{row['model']} {row['recipe']}{batch}, {row['strategy']} on {gpus}, {row['preset']}"
@@ -69,7 +73,7 @@ def paid_runs(history: History, since: datetime, until: datetime) -> DataFrame:
 
 
 def run_table(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
-    """One row for each run, its `month` in UTC. NaN: the amount is unknown, negative or infinite.
+    """One row for each run; `month`: of its campaign's end, in UTC. NaN: the amount is unknown, negative or infinite.
 
     `nodes`: all of the gang; `work`: "mistral-7b qlora, batch 8 x 512 tokens, single on 1 GPU, tuned"; `gpu_name`: None
     on a CPU or where the run never reported one; `is_measured`: it ended well and was no drill, so its throughput
@@ -82,7 +86,6 @@ def run_table(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     amounts = table[AMOUNTS].astype(float)
     table[AMOUNTS] = amounts.where((amounts >= 0) & np.isfinite(amounts))
     table["is_measured"] = table.is_measured.astype(bool) & (table.samples_per_s > 0)
-    table["month"] = [f"{started_at:%Y-%m}" for started_at in table.started_at]
     return table
 
 
@@ -184,58 +187,29 @@ def _work_month(month: str, runs: DataFrame) -> WorkMonth | None:
     )
 
 
-NO_GPU = "CPU, or a GPU that the run never reported"
-
-
-class Spend(Frozen):
-    """Cost of a set of runs. `usd`, `gpu_hours`: sums of the known ones; None without any. `unknown`: why others are
-    not.
-    """
-
-    what: str
-    usd: float | None
-    gpu_hours: float | None
-    num_runs: int
-    num_unknown: int
-    unknown: tuple[str, ...]  # "3 runs on NVIDIA H200: no price"
-
-
 class MonthSpend(Frozen):
+    """`unknown`: why the cost of some runs is not known, as "3 runs on NVIDIA B300, which has no price"."""
+
     month: str
     total: Spend
     by_dag: tuple[Spend, ...]
+    unknown: tuple[str, ...] = ()
 
 
-def spend(what: str, runs: DataFrame) -> Spend:
-    """The cost of the rows of a run table."""
-    known, hours, unknown = runs.run_usd.dropna(), runs.gpu_hours.dropna(), runs[runs.run_usd.isna()]
-    unpriced, untimed = unknown[unknown.usd_per_gpu_hour.isna()], unknown[unknown.usd_per_gpu_hour.notna()]
-    gpus = unpriced.gpu_name.fillna(NO_GPU).value_counts().sort_index()
-    reasons = [f"{count(int(number), 'run')} on {gpu}: no price" for gpu, number in gpus.items()]
-    if len(untimed):
-        nodes = listing(sorted(set(untimed.nodes.explode())))
-        reasons.append(f"{count(len(untimed), 'run')} on {nodes}: no duration, they did not report their end")
-    return Spend(
-        what=what,
-        usd=float(known.sum()) if len(known) else None,
-        gpu_hours=float(hours.sum()) if len(hours) else None,
-        num_runs=len(runs),
-        num_unknown=len(unknown),
-        unknown=tuple(reasons),
+def by_month(history: History, months: Sequence[str]) -> tuple[MonthSpend, ...]:
+    """The cost of each of `months`, empty ones included. Raises HistoryError."""
+    with transaction(history.engine) as connection:
+        return tuple(_month(connection, month) for month in months)
+
+
+def _month(connection: Connection, month: str) -> MonthSpend:
+    ours = ~IMPORTED & (works.c.at >= start_of(month)) & (works.c.at < start_of(month, after=1))
+    return MonthSpend(
+        month=month,
+        total=spend(connection, ours)[0],
+        by_dag=spend(connection, ours, works.c.suite),
+        unknown=tuple(of.text for of in unpriced(connection, ours)),
     )
-
-
-def by_month(runs: DataFrame, months: Sequence[str]) -> tuple[MonthSpend, ...]:
-    """The cost of each of `months`, empty ones included."""
-    of_month = [(month, runs[runs.month == month]) for month in months]
-    return tuple(
-        MonthSpend(month=month, total=spend("all", of), by_dag=_dearest(of, "suite")) for month, of in of_month
-    )
-
-
-def _dearest(runs: DataFrame, column: str) -> tuple[Spend, ...]:
-    lines = [spend(str(what), of) for what, of in runs.groupby(column)]
-    return tuple(sorted(lines, key=lambda line: (-(line.usd or 0.0), -(line.gpu_hours or 0.0), line.what)))
 
 
 class OtherPrice(Quote):

@@ -16,7 +16,6 @@ from trainbench.core.verdicts import Finding
 from trainbench.cost.monthly_cost import (
     MonthSpend,
     OtherPrice,
-    Spend,
     WorkCost,
     by_month,
     other_prices,
@@ -39,6 +38,7 @@ from trainbench.figure_catalogue.table_figures import (
     time_columns,
 )
 from trainbench.history.history import History
+from trainbench.history.spending import Spend
 from trainbench.params.cost_params import SpendParams, months_until, start_of
 from trainbench.prices.price_tables import Price, stale_price_findings, usable_prices
 from trainbench.prices.quote import JOULES_PER_KWH, Basis, energy_usd
@@ -86,7 +86,8 @@ def report_on(params: SpendParams, history: History, report_id: str, now: dateti
     months = months_until(month, params.months)
     runs = paid_runs(history, start_of(months[0]), start_of(month, after=1))
     table, findings = usable_prices(read_settings().prices)
-    report = make_report(runs, params, month, report_id=report_id, made_at=now, table=table, findings=findings)
+    spent = by_month(history, months)
+    report = make_report(runs, spent, params, report_id=report_id, made_at=now, table=table, findings=findings)
     tried = {price.label for price in report.prices}
     old = stale_price_findings((price for price in table if price.offer in tried), now.date())
     return report.model_copy(update={"findings": (*report.findings, *old)})
@@ -94,18 +95,18 @@ def report_on(params: SpendParams, history: History, report_id: str, now: dateti
 
 def make_report(
     runs: DataFrame,
+    spent: Sequence[MonthSpend],
     params: SpendParams,
-    month: str,
     *,
     report_id: str,
     made_at: datetime,
     table: Sequence[Price],
     findings: Sequence[Finding] = (),
 ) -> SpendReport:
-    """`runs`: the table of all the months that the report covers, see `paid_runs`."""
-    months = months_until(month, params.months)
+    """`spent`: the months that the report covers, oldest first; `runs`: the table of their runs, see `paid_runs`."""
+    month, before = spent[-1].month, spent[-2].month
     of_month = runs[runs.month == month]
-    works = work_costs(runs, month, months[-2])
+    works = work_costs(runs, month, before)
     joules, energy = of_month.energy_j.dropna(), None
     if len(joules):
         total = float(joules.sum())
@@ -119,10 +120,10 @@ def make_report(
         report_id=report_id,
         made_at=made_at,
         month=month,
-        before=months[-2],
+        before=before,
         is_over=f"{made_at:%Y-%m}" > month,
         params=params,
-        spend=by_month(runs, months),
+        spend=tuple(spent),
         works=works,
         prices=other_prices(works, of_month, table, params, made_at.date()),
         energy=energy,
@@ -150,8 +151,8 @@ def _summary(report: SpendReport) -> Iterator[str]:
         yield f"The cost of benchmarking in {when} is unknown: no run has a price ({runs})."
     else:
         yield f"Benchmarking cost {usd(this.usd)} in {when}: {runs}{against}."
-    if this.unknown:
-        yield f"Not included: {listing(this.unknown)}."
+    if unknown := report.spend[-1].unknown:
+        yield f"Not included: {listing(unknown)}."
     # Works whose cost of 1K samples changed, the largest change first, with reasons.
     compared = [(work, work.change, work.last, work.this) for work in report.works if work.change]
     moved = sorted((row for row in compared if abs(row[1].pct) >= MOVED_PCT), key=lambda row: -abs(row[1].pct))
@@ -195,8 +196,9 @@ def _months(report: SpendReport) -> Table:
     rows: list[tuple[str, Spend]] = []
     for month in report.spend:
         if month.total.num_runs:
-            lines = (*month.by_dag, *((month.total,) if len(month.by_dag) > 1 else ()))
-            rows += [(month.month, line) for line in lines]
+            rows += [(month.month, line) for line in month.by_dag]
+            if len(month.by_dag) > 1:
+                rows.append((month.month, month.total.model_copy(update={"what": "all"})))
     return _table(
         rows,
         (

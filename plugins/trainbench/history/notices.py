@@ -25,6 +25,7 @@ from trainbench.core.verdicts import (
     DRILL_UNDETECTED,
     IMPOSSIBLE_WORK,
     NO_FIGURE,
+    NODE_OF_GANGS,
     OTHER_WORK,
     PART_FAILED,
     Against,
@@ -60,6 +61,7 @@ REMOVED, OVER, JUDGED_ANEW = "no longer in the cluster", "over with its run", "i
 ENDED = {
     NO_FIGURE: "a later run gave figures",
     IMPOSSIBLE_WORK: "a later run could begin its work",
+    NODE_OF_GANGS: "no node ended a gang of a later run",
     PART_FAILED: "a later run was judged without a failure",
     OTHER_WORK: "a later run computed the same on all its nodes",
     DRILL_UNDETECTED: "its run is over",

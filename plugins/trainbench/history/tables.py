@@ -98,6 +98,12 @@ runs = Table(
     Index("runs_by_group", "group_id", "started_at"),
     Index("runs_by_time", "started_at"),
 )
+# What tables of runs for people and programs tell of each, after its campaign and DAG; `suite` is the DAG's id.
+OF_RUN = (
+    "node", "peers", "round", "gpu_name", "model", "recipe", "strategy", "preset", "world_size", "micro_batch_size",
+    "seq_length", "fingerprint", "status", "state", "why", "is_drill", "started_at", "finished_at", "driver", "image",
+    "torch", *(each.name for each in STORED),
+)  # fmt: skip
 OURS = runs.c.suite != IMPORTED_SUITE  # what others measured is no state, past or cost of this installation
 
 campaigns = Table(

@@ -27,6 +27,7 @@ from trainbench.core.verdicts import (
 )
 from trainbench.planning.nodes import AbsentNode, GpuNode
 from trainbench.planning.plan import Plan
+from trainbench.pods.gangs import failed_rank, node_at_fault
 from trainbench.pods.pod_end import NOT_FREE, EndKind
 from trainbench.results.readings import impossible_works
 
@@ -41,10 +42,10 @@ _CAUSES = {
 
 def no_figure_findings(campaign_id: str, results: Sequence[RunResult]) -> tuple[Finding, ...]:
     """One alarm that names each cause with its number of runs; empty where a run gave a figure, and where the work is
-    impossible, which says it all.
+    impossible or a node ended a gang, which says it all.
     """
-    impossible = impossible_works(results)
-    if any(result.error is None for result in results) or impossible:
+    told = impossible_works(results) or any(map(node_at_fault, results))
+    if any(result.error is None for result in results) or told:
         return ()
     causes = []
     for kind, errors in grouped((error.kind, error) for result in results if (error := result.error)).items():
@@ -269,7 +270,8 @@ def clock_findings(results: Sequence[RunResult], started_at: datetime, finished_
             continue
         early, late = result.started_at - started_at, result.finished_at - finished_at
         off = late if late > TOLERANCE else early if early < -TOLERANCE else timedelta()
-        apart[result.spec.identity.node] = max(apart.get(result.spec.identity.node, off), off, key=abs)
+        node = result.spec.identity.nodes[failed_rank(result) or 0]  # a gang's times are of this one's clock
+        apart[node] = max(apart.get(node, off), off, key=abs)
     is_old = apart and all(off < timedelta() for off in apart.values())
     findings = []
     for node, off in apart.items():

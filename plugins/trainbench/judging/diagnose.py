@@ -467,7 +467,7 @@ CAUSE_UNKNOWN = "cause_unknown"
 MAX_GPUS = 3  # of a node that get a finding each; the node's reason counts the others
 MAX_PEERS = 100  # peers' runs to compare with: their median needs no more
 # By how the pod ended, where the cluster reported it, else by the run's status.
-_NEXT_STEP: dict[str, str] = {
+NEXT_STEP: dict[str, str] = {
     Status.OOM: "see which process holds GPU memory on this node; if all nodes fail, use a smaller micro-batch",
     Status.INVALID_LOSS: "repeat the run; NaN on one node alone points at its GPU: check ECC counters",
     Status.TIMEOUT: "read the pod's last log lines for the phase it hung in, then repeat",
@@ -714,5 +714,5 @@ def _gone(node: NodeVerdict, own: Sequence[RunResult], troubles: Sequence[str]) 
         measured=f"{len(failed)} of {len(own)} runs failed",
         expected="0",
         cause=of_cluster,
-        resolution=_NEXT_STEP.get(kind) or _NEXT_STEP[status],
+        resolution=NEXT_STEP.get(kind) or NEXT_STEP[status],
     )

@@ -19,18 +19,17 @@ from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device
 from trainbench.core.formats import count, figure, listing, share
 from trainbench.core.grouping import grouped
-from trainbench.core.verdicts import BAD_LINK, Finding, Level
+from trainbench.core.verdicts import BAD_LINK, NODE_OF_GANGS, Finding, Level
+from trainbench.judging.diagnose import NEXT_STEP
 from trainbench.judging.node_runs import gpu_index
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import BenchmarkParams
 from trainbench.planning.link_search import MOST_ROUNDS, Culprit, GroupState, GroupTest, LinkSearch, Outcome
 from trainbench.planning.plan import Interconnect, Plan
-from trainbench.pods.gangs import failed_rank
-from trainbench.pods.pod_end import INFRASTRUCTURE, NOT_FREE, EndKind
+from trainbench.pods.gangs import failed_rank, node_at_fault
+from trainbench.pods.pod_end import INFRASTRUCTURE, NOT_FREE
 from trainbench.results.readings import impossible_works
 
-# The node is at fault or taken, not its links: it is left out, and the others run again.
-LEFT_OUT = NOT_FREE | {EndKind.UNSCHEDULABLE, EndKind.NODE_LOST}
 CHANCE = 3 * 1.4826  # standard deviations, by the median absolute deviation of normal noise
 LATENCY_PCT = 50.0  # less than this share of a group's rate of calls is not told from the hosts' scatter
 TRAINING, LATENCY = "ddp samples/s per GPU", "all-reduce calls/s"
@@ -67,10 +66,11 @@ def outcome_of(
     test: GroupTest, run: RunResult, of_round: Sequence[RunResult], well: Sequence[RunResult], params: BenchmarkParams
 ) -> Outcome:
     """What a group made. `of_round`: all groups of its round; `well`: those of earlier rounds that passed."""
-    if run.error and (run.error.kind in LEFT_OUT or run.error.kind in INFRASTRUCTURE):
-        rank = failed_rank(run)
-        node = run.spec.identity.nodes[rank or 0]
-        absent = {node: run.error.message} if run.error.kind in LEFT_OUT else {}
+    if run.error and (node_at_fault(run) or run.error.kind in NOT_FREE | INFRASTRUCTURE):
+        # A node that is at fault or taken says nothing of links: it is left out, and the others run again.
+        is_left_out, rank = node_at_fault(run) or run.error.kind in NOT_FREE, failed_rank(run)
+        nodes = run.spec.identity.nodes if rank is None else run.spec.identity.nodes[rank : rank + 1]
+        absent = dict.fromkeys(nodes if is_left_out else (), run.error.message)
         return Outcome(test=test, state=GroupState.NOT_RUN, evidence=run.error.message, absent=absent)
     if run.error or run.links is None:
         message = run.error.message if run.error else "it has no figures of its links"
@@ -146,9 +146,12 @@ def _has_inner(run: RunResult) -> bool:
 
 def link_findings(plan: Plan, results: Sequence[RunResult]) -> tuple[Finding, ...]:
     """Who is to blame, with evidence and next step; the nodes that were left out; why a search found nobody."""
-    if plan.campaign_kind is not CampaignKind.INTERCONNECT or impossible_works(results):
+    if plan.campaign_kind is not CampaignKind.INTERCONNECT:
         return ()
+    if impossible_works(results) and all(result.error for result in results):
+        return ()  # which says it all
     search, due, _ = played(plan, results)
+    told = set(map(node_at_fault, results))
     findings = [_finding(culprit) for culprit in search.culprits]
     if search.stopped:
         findings.append(_of_all(plan, search.stopped))
@@ -166,6 +169,7 @@ def link_findings(plan: Plan, results: Sequence[RunResult]) -> tuple[Finding, ..
             resolution="run `interconnect` again for it, with one healthy node, when it is free",
         )
         for node, why in search.absent.items()
+        if node not in told
     ]
     return tuple(findings)
 
@@ -230,6 +234,25 @@ def _finding(culprit: Culprit) -> Finding:
         cause=f"Evidence: {'; '.join(told)[:2000]}." if told else None,
         resolution=next_step,
     )
+
+
+def gang_node_findings(results: Sequence[RunResult]) -> Iterator[Finding]:
+    """One alarm for each node by which gangs failed that their other nodes could run."""
+    for node, runs in grouped((node, run) for run in results if (node := node_at_fault(run))).items():
+        gangs, error = count(len(runs), "gang"), runs[0].error
+        assert error is not None
+        yield Finding(
+            level=Level.ERROR,
+            category=NODE_OF_GANGS,
+            nodes=(node,),
+            measured=error.kind,
+            expected="work that begins, as on the other nodes",
+            summary=f"ended {gangs}, and no other node is at fault: {error.message.removeprefix(f'{node}: ')}",
+            resolution=NEXT_STEP.get(
+                error.kind,
+                "compare what its pods find (volumes, files, image, secrets) with what the others do, then repeat",
+            ),
+        )
 
 
 SLOW_RANK, SLOW_EXCHANGE = "slow_rank", "slow_exchange"

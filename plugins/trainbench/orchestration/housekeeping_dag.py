@@ -147,11 +147,11 @@ def _logged(swept: Sequence[Swept], noun: str) -> dict[str, Any]:
     from rich.console import Console
 
     from trainbench.cluster.housekeeping import faults, names_by_outcome, summary, table
-    from trainbench.reporting.terminal import rich_table
+    from trainbench.reporting.terminal import Fitting
 
     console = Console(width=LOG_WIDTH, color_system=None)
     if (content := table(swept)).rows:
-        console.print(rich_table(content))
+        console.print(Fitting(content))
     console.print(summary(swept, noun), markup=False, highlight=False)
     if left := faults(swept):
         raise AirflowFailException(left)

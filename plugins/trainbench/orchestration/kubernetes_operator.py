@@ -301,7 +301,7 @@ class BenchPodOperator(KubernetesPodOperator):
             self._end_gang()
         if left.arrival:
             ti.xcom_push(key="return_value", value=left.arrival.for_xcom)
-            if end.kind in (EndKind.NO_RESULT, EndKind.VANISHED):
+            if end.kind in (EndKind.NO_RESULT, EndKind.VANISHED, EndKind.CUT_OFF):
                 ill = f"its program did not end well, see its log; its result is stored as {left.arrival.address}"
                 raise AirflowFailException(left.arrival.failure or ill) from failure
         ti.xcom_push(key=END, value=end.model_dump(mode="json"))
@@ -328,7 +328,12 @@ class BenchPodOperator(KubernetesPodOperator):
         node = self._cluster.node_or_none(node_of(self.manifest))
         now = None if progress.is_gone else datetime.now(UTC)
         missing = progress.left.missing or ABSENT
-        return pod_end(seen, self.base_container_name, said, status, events, node, now, missing)
+        end = pod_end(seen, self.base_container_name, said, status, events, node, now, missing)
+        ran_s = progress.waited_s.get(Stage.RUNNING, 0.0)
+        if self._has_peers and end.kind is EndKind.VANISHED and ran_s >= PEER_GRACE_S:
+            # In this time it would have failed by a cause that it shares with its peers.
+            return PodEnd(kind=EndKind.CUT_OFF, message=f"its program ran for {ran_s:.0f} s, until its pod was deleted")
+        return end
 
     def remove(self) -> None:
         """Request the pod's deletion; where its program has ended, only if its log was read. Never by force: that would

@@ -117,7 +117,7 @@ class Plan(Frozen):
             )
         )
         work = " ".join(map(listing, filter(None, (models, recipes))))
-        if len(shapes) == 1:
+        if len(shapes) == 1 and shapes[0]:
             work += f", {shapes[0]}"
         if strategies not in ([Strategy.SINGLE], [Strategy.OWN]):
             work += f", {listing(strategies)}"
@@ -407,9 +407,11 @@ def _gangs(
                 f"{count(size, noun)} cannot be spread evenly with {gpus} on each node: choose another gpus_per_node"
             )
         elif size // gpus > len(nodes):
+            there = "there is 1" if len(nodes) == 1 else f"there are {len(nodes)} of one kind"
+            have_more = all(node.num_gpus_per_run is None or node.num_gpus_per_run > gpus for node in nodes)
             reason = (
-                f"needs {size // gpus} nodes with {count(gpus, noun)} each, there are {len(nodes)} of one kind: raise "
-                "gpus_per_node, or choose a smaller world size"
+                f"needs {size // gpus} nodes with {count(gpus, noun)} each, {there}: "
+                f"{'raise gpus_per_node, or ' * have_more}leave {size} out of world_sizes"
             )
         else:
             reason = impossible_reason(work.strategy, params)

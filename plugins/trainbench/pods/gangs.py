@@ -7,14 +7,18 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from bench_image.contract.result import HANG, Phase, RunResult, Status, failed_result
+from bench_image.contract.frozen import ContractError
+from bench_image.contract.result import HANG, Phase, RunError, RunResult, Status, failed_result
 from bench_image.contract.result_sections import Communication, Memory, Probes, Telemetry
 from bench_image.contract.spec import RunSpec
-from trainbench.pods.pod_end import EndKind
+from trainbench.core.formats import listing
+from trainbench.pods.pod_end import OF_NODE, EndKind
 
 Section = TypeVar("Section", Memory, Telemetry, Probes, Communication)
 
-SILENT = frozenset({EndKind.VANISHED, EndKind.NO_RESULT})  # a peer's own end, or what ours took with it
+# A peer's own end, or what ours took with it.
+SILENT = frozenset({EndKind.VANISHED, EndKind.CUT_OFF, EndKind.NO_RESULT})
+BEFORE_WORK = frozenset({Phase.LAUNCH, Phase.IMPORT, Phase.BUILD})
 WAITED = frozenset({"SIGTERM", "timeout"})
 ENERGY = ("energy_per_sample_j", "energy_per_token_j")
 SHARES = ("total_pct", "exposed_pct")
@@ -28,9 +32,10 @@ def combine_ranks(spec: RunSpec, results: Sequence[RunResult]) -> RunResult:
     """The results of a gang's pods, in the order of their ranks, as the one result of the run.
 
     Throughput is the same in all of them, being counted over all ranks; it is taken from the first pod that has one: of
-    a command of the user's own often one log alone tells of steps. Memory is the largest, energy the mean over the pods
-    (each has the same share of the samples), GPUs and ranks are all of them.
-    A gang is ok only if all its pods are; else the first cause counts, not what it led to.
+    a command of the user's own often one log alone tells of steps. So are times, for nodes' clocks differ. Memory is
+    the largest, energy the mean over the pods (each has the same share of the samples), GPUs and ranks are all of them.
+    A gang is ok only if all its pods are; else the first cause counts, not what it led to. Its message begins with its
+    node where that node alone is at fault, see `failed_rank`.
     """
     if len(results) == 1:
         return results[0]
@@ -41,7 +46,7 @@ def combine_ranks(spec: RunSpec, results: Sequence[RunResult]) -> RunResult:
         nodes, place = spec.identity.nodes, results.index(cause)
         if cause.error.kind == HANG:  # a pod tells it that waited for another one's rank
             place = min((cause.error.rank or 0) // spec.placement.gpus_per_node, len(nodes) - 1)
-        message = f"{nodes[place]}: {cause.error.message}"[:4000]
+        message = f"{_where(nodes, place, cause, results)}: {cause.error.message}"[:4000]
         error = cause.error.model_copy(update={"message": message})
         return cause.model_copy(update={"spec": spec, "error": error, "ranks": ranks or cause.ranks})
     first = next((result for result in results if result.performance.samples_per_second is not None), None)
@@ -58,8 +63,6 @@ def combine_ranks(spec: RunSpec, results: Sequence[RunResult]) -> RunResult:
     return first.model_copy(
         update={
             "spec": spec,
-            "started_at": min(result.started_at for result in results),
-            "finished_at": max(result.finished_at for result in results),
             "context": contexts[0].model_copy(update={"gpus": context_gpus}) if contexts else None,
             "memory": _joined([result.memory for result in results], max, memory_fields),
             "telemetry": _joined(telemetry, statistics.fmean, ENERGY).model_copy(update={"gpus": gpus}),
@@ -78,6 +81,36 @@ def _joined(sections: Sequence[Section], how: Callable[[Any], float], names: Seq
     return sections[0].model_copy(
         update={name: None if None in of_pods else how(of_pods) for name, of_pods in values.items()}
     )
+
+
+def _where(nodes: Sequence[str], place: int, cause: RunResult, results: Sequence[RunResult]) -> str:
+    """Where the cause lies: in the node at `place`, or in no single one. A refusal counts as a node's own only if
+    another pod's program shows that it went on from there.
+    """
+    assert cause.error is not None
+    ends = {(result.error.kind, _precedence(result)[0]) if result.error else None for result in results}
+    if len(ends) == 1 and cause.error.kind != HANG:
+        return listing(nodes)
+    no_sign = {*EndKind, ContractError.__name__} - {EndKind.CUT_OFF}  # of a program that went on
+    if is_refusal(cause.error) and all(result.error and result.error.kind in no_sign for result in results):
+        return f"{nodes[place]}, before any other pod began"
+    return nodes[place]
+
+
+def is_refusal(error: RunError) -> bool:
+    """Whether the program refused the work before it used a GPU: the model cannot be built, its weights cannot be read,
+    the command is not there.
+    """
+    return error.kind == ContractError.__name__ and error.phase in BEFORE_WORK
+
+
+def node_at_fault(result: RunResult) -> str | None:
+    """The node by which a gang failed that its other nodes could run: its pod did not start or refused the work, as for
+    want of a mount, a device, an image or a secret, or it stopped answering. None: no single node, or another failure.
+    """
+    rank, error = failed_rank(result), result.error
+    is_of_node = error is not None and (error.kind in OF_NODE or is_refusal(error))
+    return result.spec.identity.nodes[rank] if rank is not None and is_of_node else None
 
 
 def failed_rank(result: RunResult) -> int | None:

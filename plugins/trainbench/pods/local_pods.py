@@ -21,7 +21,14 @@ from typing import Any
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.options import Strategy
-from bench_image.contract.pod_io import ADDRESS_ENV, HOST_PYTHONPATH_ENV, IMAGE_ENV, MEETING_ENV, OUTPUT_DIR_ENV
+from bench_image.contract.pod_io import (
+    ADDRESS_ENV,
+    HOST_PYTHONPATH_ENV,
+    IMAGE_ENV,
+    MEETING_ENV,
+    NCCL_PREFIX,
+    OUTPUT_DIR_ENV,
+)
 from bench_image.contract.result_lines import ABSENT, ResultLinesError, ResultReader
 from trainbench.core.user_error import UserError
 from trainbench.pods.machine_turns import MachineTurns
@@ -183,13 +190,16 @@ class LocalPod:
                 os.killpg(self._process.pid, signum)
 
     def _environment(self, root: Path) -> dict[str, str]:
-        """The manifest's variables, mount paths inside `root`; of the host's only what a process needs to start."""
+        """The manifest's variables, mount paths inside `root`; of the host's what a process needs to start, and NCCL's,
+        which results show.
+        """
         mounts = {mount["mountPath"]: root / mount["mountPath"][1:] for mount in self._container["volumeMounts"]}
         for folder in mounts.values():
             folder.mkdir(parents=True, exist_ok=True)
         if self._has_own_job:  # the command runs as in the shell: only what our program needs comes from the manifest
             return {**os.environ, **self._of_program(root)}
-        passed = {name: os.environ[name] for name in ("PATH", "LANG", "LD_LIBRARY_PATH") if name in os.environ}
+        needed = ("PATH", "LANG", "LD_LIBRARY_PATH")
+        passed = {name: value for name, value in os.environ.items() if name in needed or name.startswith(NCCL_PREFIX)}
         passed |= self._turns.environment if self._turns else {}
         passed |= {"PYTHONPATH": self._image.pythonpath, "TMPDIR": str(root / "tmp"), "PYTHONUNBUFFERED": "1"}
         for variable in self._container["env"]:

@@ -30,6 +30,7 @@ class EndKind(StrEnum):
     NODE_LOST = "node_lost"  # its node does not answer, or does not end it: a new pod there would wait for nothing
     WITHDRAWN = "withdrawn"  # its node was taken out of service: drained or cordoned. A new pod finds no place
     VANISHED = "vanished"  # deleted, nobody says by whom
+    CUT_OFF = "cut_off"  # of a gang: its program ran until the pod was deleted, as where another pod failed
     NOT_STORED = "not_stored"  # its result is still in the pod: the store did not take it
     API = "api"  # the API server gave no answer, or a wrong one
     UNAUTHORIZED = "unauthorized"  # the API server does not accept our token
@@ -48,9 +49,11 @@ class EndKind(StrEnum):
 # They tell of the control plane, not of the program: a result that is found later counts.
 BESIDES_THE_PROGRAM = frozenset({EndKind.API, EndKind.UNAUTHORIZED, EndKind.NOT_STORED})
 # A new pod may do better: these are retried, and their figures never judged.
-INFRASTRUCTURE = BESIDES_THE_PROGRAM | {EndKind.PREEMPTED, EndKind.EVICTED, EndKind.VANISHED}
+INFRASTRUCTURE = BESIDES_THE_PROGRAM | {EndKind.PREEMPTED, EndKind.EVICTED, EndKind.VANISHED, EndKind.CUT_OFF}
 # The node was not free, or not there: it is counted, not judged.
 NOT_FREE = frozenset({EndKind.BUSY, EndKind.PREEMPTED, EndKind.WITHDRAWN, EndKind.NO_NODE})
+# The node is at fault, where not all nodes of the run ended so.
+OF_NODE = frozenset({EndKind.UNSCHEDULABLE, EndKind.NO_IMAGE, EndKind.NOT_STARTED, EndKind.NODE_LOST})
 
 START_FAILURES = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
 PULLS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")

@@ -8,7 +8,7 @@ from functools import partial
 
 from bench_image.contract.links import Collective
 from bench_image.contract.result import RunResult
-from trainbench.core.formats import NA, figure
+from trainbench.core.formats import NA, figure, listing
 from trainbench.core.grouping import grouped
 from trainbench.core.tables import Table, Tone, integer, make_table, number, text
 from trainbench.results.campaign import Campaign
@@ -31,10 +31,10 @@ def tables(campaign: Campaign) -> Iterator[Table]:
         return latency_s * 1e6 if latency_s else None
 
     yield make_table(
-        sorted(runs, key=lambda run: run.spec.identity.round),
+        sorted(runs, key=lambda run: peak(Collective.ALL_REDUCE, run) or 0.0),
         (
             integer("round", lambda run: run.spec.identity.round),
-            text("nodes", lambda run: ", ".join(run.spec.identity.nodes)),
+            text("nodes", lambda run: listing(run.spec.identity.nodes)),
             text("inner link", lambda run: "on" if run.spec.link_sweep and run.spec.link_sweep.inner_link else "off"),
             *(number(f"{_title(each)} GB/s", partial(peak, each)) for each in Collective),
             number("latency us", latency_us),
@@ -42,7 +42,7 @@ def tables(campaign: Campaign) -> Iterator[Table]:
         ),
         tone=lambda run: Tone.BAD if run.error else Tone.PLAIN,
         run_id=lambda run: run.spec.identity.run_id,
-        title="Groups, round by round",
+        title="Groups, the slowest first",
         notes=(NCCL_TESTS, "Latency: of an all-reduce of the smallest size."),
     )
     measured = [run for run in runs if run.links]

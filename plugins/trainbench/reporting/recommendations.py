@@ -60,7 +60,7 @@ def _time(point: ScalingPoint) -> str:
 
 def tables(campaign: Campaign) -> tuple[Table, ...]:
     """Tables, one for each work that was measured on several numbers of GPUs; processes on a CPU have no cost."""
-    if len({result.spec.placement.world_size for result in campaign.results}) < 2:
+    if campaign.is_link_search or len({result.spec.placement.world_size for result in campaign.results}) < 2:
         return ()
     named, scaling = named_work_groups(campaign.results), entry_scaling(campaign.results)
     return tuple(
@@ -206,7 +206,8 @@ class Recommendation(NamedTuple):
 
 def recommendations(campaign: Campaign) -> tuple[Recommendation, ...]:
     """One for each work that several strategies, or several numbers of GPUs, did."""
-    if len({(run.spec.placement.strategy, run.spec.placement.world_size) for run in campaign.results}) < 2:
+    placements = {(run.spec.placement.strategy, run.spec.placement.world_size) for run in campaign.results}
+    if campaign.is_link_search or len(placements) < 2:
         return ()
     named, scaling = named_work_groups(campaign.results), entry_scaling(campaign.results)
     choices = []
@@ -240,7 +241,7 @@ def cheapest_and_fastest(peers: Sequence[ScalingPoint]) -> tuple[ScalingPoint, S
 def headline(campaign: Campaign) -> str | None:
     """ "Choose ddp on 4 GPUs: $0.0343 per 1M tokens."; one sentence for each work; None without a choice."""
     chosen = recommendations(campaign)
-    names = _short_names([choice.work for choice in chosen]) if len(chosen) > 1 else [""]
+    names = short_work_names([choice.work for choice in chosen]) if len(chosen) > 1 else [""]
     told = [
         f"{f'For {name} choose' if name else 'Choose'} {choice.text}."
         for choice, name in zip(chosen, names, strict=False)
@@ -259,7 +260,7 @@ def _cost(point: ScalingPoint) -> str:
     return f"{usd(usd_per_1m_tokens(price, point.gpus, point.entry.tokens_per_s))} per 1M tokens"
 
 
-def _short_names(names: Sequence[str]) -> list[str]:
+def short_work_names(names: Sequence[str]) -> list[str]:
     """Model and recipe; where two works have the same, without the parts that all of them share."""
     split = [name.split(", ") for name in names]
     if len({parts[0] for parts in split}) == len(names):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -40,6 +43,7 @@ def verdict_table(campaign: Campaign) -> Group:
         parts.append(plain(alone))
     parts += [plain(f"{skipped.state} {skipped.what}: {skipped.reason}") for skipped in campaign.skipped]
     costs = only(cost_report.work_table(campaign), ("work", "per 1K samples", "per 1M tokens"))
+    costs = replace(costs, title="What each work costs")
     parts += [*([titled(costs)] if costs.rows and not compared else []), plain(cost_report.summary(campaign))]
     parts += map(plain, verdict_text.next_steps(campaign))
     if drill_text := verdict_text.drill_sentence(campaign):
@@ -50,7 +54,7 @@ def verdict_table(campaign: Campaign) -> Group:
 
 def titled(content: Table) -> Group:
     """A table with its title above and its notes below; without a row no empty frame."""
-    shown = [rich_table(content)] if content.rows else []
+    shown = [Fitting(content)] if content.rows else []
     return Group(*([plain(content.title, style="bold")] if content.title else []), *shown, *map(plain, content.notes))
 
 
@@ -59,16 +63,32 @@ def plain(text: str, style: str = "") -> Text:
     return Text(one_line(text, most=len(text) + 1), style=style)
 
 
-def rich_table(content: Table) -> RichTable:
-    """A table for the terminal; the last cell has the row's tone. Of a long table the first rows."""
-    short = shortened(content, "--json has")
-    # Cells are Text: rich would read square brackets in a plain string as its own markup.
-    shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-    if len(short.rows) < len(content.rows):
-        shown.caption = plain(short.notes[0])
-    for column in short.columns:
-        shown.add_column(Text(column.name), justify="right" if column.is_number else "left", overflow="fold")
-    for row in short.rows:
-        *texts, last = map(one_line, row.texts)
-        shown.add_row(*map(Text, texts), Text(last, style=STYLES[row.tone]))
-    return shown
+@dataclass(frozen=True)
+class Fitting:
+    """A table for the terminal; the last cell has the row's tone. Of a long table the first rows. Ids in its first
+    cells are never folded, so that they can be copied: what has no room beside them stands below.
+    """
+
+    content: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        short = shortened(self.content, "--json has")
+        # Cells are Text: rich would read square brackets in a plain string as its own markup.
+        rows = [([Text(one_line(text)) for text in row.texts], STYLES[row.tone]) for row in short.rows]
+        longest = max((len(cells[0]) for cells, _ in rows), default=0)
+        are_ids = not any(" " in cells[0].plain for cells, _ in rows)
+        shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+        for place, column in enumerate(short.columns):
+            kept: dict[str, Any] = {"min_width": longest, "no_wrap": True} if are_ids and not place else {}
+            kept["justify"] = "right" if column.is_number else "left"
+            shown.add_column(Text(column.name), overflow="fold", **kept)
+        for (*cells, last), style in rows:
+            shown.add_row(*cells, Text(last.plain, style=style))
+        if not are_ids or shown.__rich_measure__(console, options).minimum <= options.max_width:
+            yield shown
+        else:
+            for (first, *rest), style in rows:
+                told = (f"{column.name} {text}" for column, text in zip(short.columns[1:], rest, strict=True) if text)
+                yield from (first, Padding(Text("; ".join(told), style=style), (0, 0, 0, 4)))
+        if len(rows) < len(self.content.rows):
+            yield plain(short.notes[0])

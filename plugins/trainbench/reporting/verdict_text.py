@@ -23,6 +23,7 @@ from trainbench.core.grouping import grouped
 from trainbench.core.states import AGAINST, MAX_NAMED, METRIC_NAMES, NodeState, fleet_summary, word
 from trainbench.core.tables import Column, Table, Tone, make_table, median_run, text
 from trainbench.core.verdicts import (
+    BAD_LINK,
     DRILL_UNDETECTED,
     IMPOSSIBLE_WORK,
     NO_FIGURE,
@@ -86,7 +87,7 @@ def verdict(campaign: Campaign, *, is_brief: bool = False) -> str:
         )
         noise = noise_floor.headline(campaign) if campaign.campaign_kind is CampaignKind.NOISE else None
         of_runs = (*configuration_tables.headline(campaign), *survey_tables.headline(campaign))
-        answers = filter(None, (recommendations.headline(campaign), *of_runs, noise))
+        answers = filter(None, (recommendations.headline(campaign), *_links(campaign), *of_runs, noise))
         parts += [*answers, _measured(campaign), *([f"No figure from {listing(bad)}."] if bad else [])]
     elif is_lone:
         alone = "Nodes were not compared: each work ran on one node only."
@@ -135,6 +136,12 @@ def _is_lone(campaign: Campaign) -> bool:
 def next_lines(campaign: Campaign) -> tuple[str, ...]:
     """The first step that nodes need which were not drilled."""
     return next_steps(campaign, of_drills=False)[:1]
+
+
+def _links(campaign: Campaign) -> Sequence[str]:
+    """Whom a search for bad links blames."""
+    blamed = [sentence(finding.headline) for finding in campaign.findings if finding.category == BAD_LINK]
+    return blamed or (["No bad node and no bad link was found."] if campaign.is_link_search else [])
 
 
 def _measured(campaign: Campaign) -> str:
@@ -275,7 +282,8 @@ def node_rows(campaign: Campaign) -> tuple[NodeRow, ...]:
 def next_steps(campaign: Campaign, *, of_drills: bool = True) -> tuple[str, ...]:
     """A sentence for each step that nodes which are not well need: "Next for node-3: ..."; impossible work is first."""
     if not campaign.judges_nodes or _is_lone(campaign):
-        return ()
+        links = (finding for finding in campaign.findings if finding.category == BAD_LINK)
+        return tuple(f"Next for {each.subject}: {sentence(one_line(each.resolution))}" for each in links)
     without = {State.WELL} if of_drills else {State.WELL, State.DRILL}
     steps = grouped((row.next_step, row.node) for row in node_rows(campaign) if row.state not in without)
     of_work = dict.fromkeys(each.resolution for each in campaign.findings if each.category == IMPOSSIBLE_WORK)

@@ -26,15 +26,15 @@ def group_name(campaign: Campaign, group_id: str) -> str:
 def work_name(campaign: Campaign, result: RunResult, gpu: str | None = None) -> str:
     """The work and hardware of one run, after its label. `gpu`: its GPU where the run does not report one."""
     spec = result.spec
-    batch_setting = spec.work.micro_batch_size
     ran = result.effective_spec.work.micro_batch_size
-    batch = f"{batch_setting} ({ran})" if batch_setting == AUTO and result.chosen else str(batch_setting)
+    is_chosen = spec.work.micro_batch_size == AUTO and result.chosen and not spec.work.own_job
+    size = spec.work.size_with(f"{AUTO} ({ran})" if is_chosen else ran)
     gpus = (
         f" on {count(spec.placement.world_size, spec.work.device.rank_noun)}" if spec.placement.world_size > 1 else ""
     )
     label = campaign.labels.get(spec.identity.group_id, "")
     by = "" if spec.work.own_job else f", {spec.placement.strategy}"
-    work = f"{spec.work.name}{by}{gpus}, {spec.work.size_with(batch)}"
+    work = f"{spec.work.name}{by}{gpus}{f', {size}' if size else ''}"
     named = f"{label}: {work}" if label and not work.startswith(label) else work
     on_cpu = BY_CPU_TIME if result.performance.clock is Clock.PROCESS_CPU else "CPU"
     return f"{named}, {on_cpu if spec.work.device is Device.CPU else gpu or gpu_name(result) or 'GPU unknown'}"

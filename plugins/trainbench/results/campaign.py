@@ -28,6 +28,7 @@ from trainbench.core.verdicts import (
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.nodes import GpuNode
 from trainbench.planning.plan import Skipped
+from trainbench.pods.gangs import node_at_fault
 from trainbench.pods.pod_end import NOT_FREE
 from trainbench.prices import run_cost
 from trainbench.results.readings import impossible_works
@@ -165,6 +166,11 @@ class Campaign(Frozen):
         return self.campaign_kind is CampaignKind.NODES
 
     @property
+    def is_link_search(self) -> bool:
+        """Whether its gangs of several sizes look for a bad node or link, and compare no strategies."""
+        return self.campaign_kind is CampaignKind.INTERCONNECT
+
+    @property
     def nodes(self) -> tuple[NodeVerdict, ...]:
         return tuple(node for group in self.groups for node in group.nodes)
 
@@ -206,9 +212,9 @@ class Campaign(Frozen):
     @property
     def unjudged_failures(self) -> tuple[RunResult, ...]:
         """Failed runs that judge no node, without runs that did not fit into memory, which are rows of the table, those
-        without a free node, and those of an impossible work, which an alarm tells of.
+        without a free node, and those of which an alarm tells: of an impossible work, or ended by one node of a gang.
         """
-        if self.campaign_kind is CampaignKind.INTERCONNECT:
+        if self.is_link_search:
             return ()  # a gang that failed is evidence: the search says whose fault it is
         judged = {group.group_id for group in self.groups} | impossible_works(self.results).keys()
         return tuple(
@@ -218,6 +224,7 @@ class Campaign(Frozen):
             and result.error is not None
             and result.status is not Status.OOM
             and result.error.kind not in NOT_FREE
+            and not node_at_fault(result)
         )
 
     @property

@@ -7,16 +7,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from bench_image.contract.frozen import ContractError
 from bench_image.contract.gpu_specs import peak_tflops
 from bench_image.contract.options import Precision
-from bench_image.contract.result import Phase, RunResult, Status
+from bench_image.contract.result import RunResult, Status
 from bench_image.contract.result_sections import OTHERS_MEMORY_GB, GpuTelemetry
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device
 from trainbench.core.formats import count, figure, listing
 from trainbench.core.grouping import grouped
 from trainbench.core.known_values import known_max, known_sum
+from trainbench.pods.gangs import failed_rank, is_refusal
 from trainbench.pods.pod_end import NOT_FREE
 
 
@@ -27,12 +27,10 @@ def is_measured(result: RunResult) -> bool:
     return result.status is Status.OK and result.spec.drill is None
 
 
-BEFORE_WORK = frozenset({Phase.LAUNCH, Phase.IMPORT, Phase.BUILD})
-
-
 def impossible_works(results: Iterable[RunResult]) -> Mapping[str, Sequence[RunResult]]:
     """Group id -> its refused runs, of each work that the program refused on every node before it used a GPU: the model
-    cannot be built, its weights cannot be read, the command is not there. Then the campaign is at fault, and no node.
+    cannot be built, its weights cannot be read, the command is not there. Then the campaign is at fault, and no node. A
+    gang that one of its nodes refused is no such work.
     """
     ran = [run for run in results if not (run.error and run.error.kind in NOT_FREE)]
     works = grouped((run.spec.identity.group_id, run) for run in ran)
@@ -40,7 +38,7 @@ def impossible_works(results: Iterable[RunResult]) -> Mapping[str, Sequence[RunR
 
 
 def _is_refused(run: RunResult) -> bool:
-    return run.error is not None and run.error.kind == ContractError.__name__ and run.error.phase in BEFORE_WORK
+    return run.error is not None and is_refusal(run.error) and failed_rank(run) is None
 
 
 def mfu_bf16_pct(result: RunResult) -> float | None:

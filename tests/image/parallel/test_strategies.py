@@ -75,6 +75,7 @@ def test_the_reported_shards_are_those_held(seen: list[dict[str, Any]], case: st
     execution, dtypes = run["execution"], run["dtypes"]
     trained = NARROW[execution["gradients"].split(",")[0]]
 
+    assert execution.get("NCCL_NVLS_ENABLE") == (None if strategy is Strategy.SINGLE else "0")
     assert dtypes["trainable"] == dtypes["gradients"] == [trained]
     assert set(dtypes["copies"]) <= {trained}
     assert execution["master weights"].endswith(f"({execution['gradients'].split(',')[0]})")
@@ -92,9 +93,11 @@ def test_the_reported_shards_are_those_held(seen: list[dict[str, Any]], case: st
 
 @pytest.mark.parametrize("case", CASES)
 def test_numerics_do_not_depend_on_the_strategy(seen: list[dict[str, Any]], case: str) -> None:
-    """Only how memory and communication are shared may; and bitsandbytes' blocks, which DeepSpeed flattens."""
+    """Only how memory and communication are shared may; and bitsandbytes' blocks, which DeepSpeed flattens. NCCL's
+    variables say nothing of one rank.
+    """
     runs = {strategy: seen[0][f"{case}/{strategy}"] for strategy in (Strategy.SINGLE, *strategies_of(case))}
-    free = {"sharded", "layers after forward", "weights gathered", "gradients exchanged"}
+    free = {"sharded", "layers after forward", "weights gathered", "gradients exchanged", "NCCL_NVLS_ENABLE"}
 
     for strategy, run in runs.items():
         differs = {"optimizer states"} if strategy in DEEPSPEED and "8-bit" in case else set()

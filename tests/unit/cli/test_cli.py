@@ -11,6 +11,7 @@ from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 import pytest
+from typer.core import TyperOption
 
 from bench_image.contract.result import Status
 from tests.builders import campaigns, make_failed, make_result
@@ -128,3 +129,10 @@ def test_a_scaling_study_is_red_by_its_failed_runs_and_judges_no_node() -> None:
     )
 
     assert (exit_code(well), exit_code(broken)) == (ExitCode.OK, ExitCode.RED)
+
+
+def test_commands_run_with_the_oldest_typer_that_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """typer before 0.29 gives an option no `display_type`: each command ended in a traceback."""
+    (owner,) = (kind for kind in TyperOption.__mro__ if "display_type" in vars(kind))
+    monkeypatch.delattr(owner, "display_type")
+    assert trainbench("list").exit_code == ExitCode.OK

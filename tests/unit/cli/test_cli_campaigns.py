@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from typer.testing import CliRunner
 
@@ -56,8 +58,26 @@ def complete(line: str) -> list[str]:
 def test_the_shell_completes_names_and_values(night: str) -> None:
     assert complete(f"check {night[:4]}") == [night]
     assert complete("plan --suite h") == ["hardware_survey"]
-    assert complete("plan --set rou") == ["rounds="]
+    assert complete("plan --set rou") == ["rounds=", "rounds=1"]
+    assert complete("plan --set se") == ["seq_length=", "seed="]
     assert complete("plan --set precision=b") == ["precision=bf16"]
+    assert complete("plan --set strategies=single,d") == ["strategies=single,ddp"]
     assert complete("plan --set quick=") == ["quick=true", "quick=false"]
     assert complete("run --model gpt2-") == ["gpt2-medium", "gpt2-large"]
     assert complete("gpus A100") == ["A100 40GB", "A100 80GB"]
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (("check", "manu"), ["manual-2026-11-21"]),
+        (("plan", "--set", "precision", "=", "b"), ["bf16"]),
+        (("plan", "--set", "quick", "="), ["true", "false"]),
+        (("plan", "--set", "strategies", "=", "single,d"), ["single,ddp"]),
+        (("gpus", "A100\\ 8"), ["A100\\ 80GB"]),
+    ],
+)
+def test_bash_completes_though_it_cuts_words_at_signs(night: str, words: Sequence[str], offered: Sequence[str]) -> None:
+    asked = {"_TRAINBENCH_COMPLETE": "complete_bash", "COMP_WORDS": "\n".join(["trainbench", *words])}
+    environ = asked | {"COMP_CWORD": str(len(words))}
+    assert CliRunner().invoke(app, prog_name="trainbench", env=environ).stdout.splitlines() == offered

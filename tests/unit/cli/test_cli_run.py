@@ -19,8 +19,11 @@ from bench_image.contract.result import Status
 from tests.builders.commands import document, trainbench, whole_document
 from trainbench.cli.app import ExitCode
 from trainbench.cli.planned import Kept
+from trainbench.cli.run import brief
 from trainbench.core.verdicts import State, Why
-from trainbench.results.artefacts import open_store
+from trainbench.history.history import History
+from trainbench.results.artefacts import Store, open_store
+from trainbench.results.store_files import StoreError
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -96,6 +99,29 @@ def test_a_pod_without_a_result_is_a_failed_sample_and_the_rest_goes_on() -> Non
     assert "exit code 3" in stored[3].error.message
 
 
+@pytest.mark.parametrize("what", ["history", "report", "result"])
+def test_a_store_or_history_that_takes_nothing_costs_no_verdict(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk was full after an hour of measuring, and nobody was told what was measured."""
+    fault, writes = StoreError("the disk is full: free space"), []
+
+    def fail(*arguments: Any) -> None:
+        writes.append(arguments)
+        if what != "result" or len(writes) > 1:
+            raise fault
+
+    names = {"history": (History, "record"), "report": (Store, "write_campaign"), "result": (Store, "write_result")}
+    monkeypatch.setattr(*names[what], fail)
+    result = trainbench("run", "--json", "--nodes", "node-1,node-2")
+    told = whole_document(result)
+
+    assert result.exit_code == ExitCode.USAGE
+    assert told["messages"][-1] == "the disk is full: free space"
+    if what == "result":
+        assert "stopped after 1 of 2 runs: their results are kept" in told["messages"][0]
+    else:
+        assert [node["node"] for node in told["data"]["nodes"]] == ["node-1", "node-2"]
+
+
 def test_a_missing_interpreter_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINBENCH_LOCAL_PYTHON", "/no/python")
     result = trainbench("run")
@@ -118,6 +144,13 @@ def test_piped_a_line_says_what_still_runs_where_nothing_ends_for_a_while(monkey
     assert re.search(r"^1/1 node-1 .*: after [\d.]+ m?s still in warmup step=1/5$", result.stderr, re.MULTILINE), (
         result.stderr
     )
+
+
+def test_a_pods_line_is_shown_without_what_stands_beside_it_already() -> None:
+    assert brief("phase=measure window=2/3 steps=24") == "measure window=2/3 steps=24"
+    assert brief("phase=warmup seconds_since_start=18.94") == "warmup"
+    assert brief("Traceback (most recent call last):") == "Traceback (most recent call last):"
+    assert len(brief("x" * 200)) == 100
 
 
 LARGE = ("sqlalchemy", "alembic", "numpy", "pandas", "matplotlib", "airflow", "kubernetes", "trainbench.pipeline")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import make_result
+from tests.builders.paid_runs import spent
 from trainbench.cluster.housekeeping import Action, folder_verdict, summary, sweep_artefacts, table
 from trainbench.core.tables import Tone
 from trainbench.cost.monthly_cost import run_table
@@ -148,7 +149,8 @@ def test_a_sweep_lists_by_default_and_deletes_with_the_flag(tmp_path: Path) -> N
 
 def test_cost_reports_expire_like_campaigns(store: Store) -> None:
     """All files of a real report are known as ours; what somebody else put beside one keeps it."""
-    report = make_report(run_table([]), SpendParams(), "2026-11", report_id="night", made_at=NOW, table=())
+    months = spent([], ["2026-10", "2026-11"])
+    report = make_report(run_table([]), months, SpendParams(), report_id="night", made_at=NOW, table=())
     for report_id in ("cost-1", "cost-2"):
         store.write_cost_report(report_id, report_files(report, ()))
     (store.root / "cost" / "cost-2" / "notes.txt").write_text("ours to keep")

@@ -54,6 +54,21 @@ def test_the_limit_of_gpu_use_is_a_setting(use_pct: float, limit_pct: float, rep
     assert [(each.category, each.expected) for each in doubts] == [("low_gpu_use", "at least 45 %")] * reported
 
 
+@pytest.mark.parametrize(("wall_s", "reported"), [(1.0, True), (0.99, False)])
+def test_a_window_shorter_than_a_reading_does_not_show_that_a_gpu_waited(wall_s: float, reported: bool) -> None:
+    """`quick` measures for 0.2 s: the reading at its end was 0 % on a GPU that computed all the time."""
+    result = make_result()
+    gpu = result.telemetry.gpus[0].model_copy(update={"utilisation_mean_pct": 0.0})
+    first, *others = result.performance.windows
+    windows = (first.model_copy(update={"wall_s": wall_s}), *others)
+    doubts = doubts_of_run(
+        with_performance(result, windows=windows).model_copy(
+            update={"telemetry": result.telemetry.model_copy(update={"gpus": (gpu,)})}
+        )
+    )
+    assert [doubt.category for doubt in doubts] == ["low_gpu_use"] * reported
+
+
 @pytest.mark.parametrize("result", [make_result(), make_cpu_result(step_cv_pct=0.2)])
 def test_a_loss_that_does_not_fall_is_only_information(result: RunResult) -> None:
     (doubt,) = doubts_of_run(with_performance(result, first_loss=10.0, last_loss=10.1))

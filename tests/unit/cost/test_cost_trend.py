@@ -19,7 +19,7 @@ def test_price_and_throughput_are_split_exactly() -> None:
     $0.1250. By price: 0.30 x (0.2222 + 0.1389) / 2 = +$0.05417; by throughput: -0.08333 x 0.75 = -$0.0625; together
     -$0.00833, which is 6.25 % less.
     """
-    (work,) = costs(paid_run(1.25, started_at=OCTOBER), paid_run(2.0, 0.90))
+    (work,) = costs(paid_run(1.25, month=OCTOBER), paid_run(2.0, 0.90))
     assert work.change is not None
 
     assert work.last is not None
@@ -36,8 +36,8 @@ def test_price_and_throughput_are_split_exactly() -> None:
     ("runs", "why"),
     [
         ([paid_run()], "not run last month"),
-        ([paid_run(started_at=OCTOBER)], "not run this month"),
-        ([paid_run(started_at=OCTOBER, usd_per_gpu_hour=None), paid_run()], "no price in 2026-10"),
+        ([paid_run(month=OCTOBER)], "not run this month"),
+        ([paid_run(month=OCTOBER, usd_per_gpu_hour=None), paid_run()], "no price in 2026-10"),
     ],
 )
 def test_where_there_is_no_trend_it_says_why(runs: Any, why: str) -> None:

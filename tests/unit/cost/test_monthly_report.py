@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders.paid_runs import OCTOBER, paid_run
+from tests.builders.paid_runs import OCTOBER, paid_run, spent
 from tests.unit.cost.test_other_prices import TABLE
 from tests.unit.reporting.parsed_page import Page
 from trainbench.cost.monthly_cost import run_table
@@ -21,7 +21,7 @@ from trainbench.cost.monthly_report import (
     report_files,
     spend_tables,
 )
-from trainbench.params.cost_params import parse_spend_params
+from trainbench.params.cost_params import months_until, parse_spend_params
 from trainbench.results.artefacts import open_store
 
 MADE_AT = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
@@ -30,8 +30,8 @@ H100 = {"gpu_name": "NVIDIA H100 80GB HBM3", "nodes": ("node-9",)}
 
 def report(runs: Sequence[Mapping[str, Any]], **form: Any) -> SpendReport:
     params = parse_spend_params(form)
-    month = params.month or "2026-11"
-    return make_report(run_table(runs), params, month, report_id="by-hand-2026-11", made_at=MADE_AT, table=TABLE)
+    months = spent(runs, months_until(params.month or "2026-11", params.months))
+    return make_report(run_table(runs), months, params, report_id="by-hand-2026-11", made_at=MADE_AT, table=TABLE)
 
 
 def two_months() -> list[dict[str, Any]]:
@@ -40,11 +40,11 @@ def two_months() -> list[dict[str, Any]]:
         "num_gpus": 2, "nodes": ("node-1", "node-2"), "suite": "strategy_scaling", "fingerprint": "aa0000000000",
         "work": "mistral-7b qlora, batch 8 x 512 tokens, ddp on 2 GPUs, as_users_run",
     }  # fmt: skip
-    october = [paid_run(rate, started_at=OCTOBER, run_id=f"oct-{rate}") for rate in (1.45, 1.46, 1.47)]
+    october = [paid_run(rate, month=OCTOBER, run_id=f"oct-{rate}") for rate in (1.45, 1.46, 1.47)]
     november = [paid_run(rate, 0.66, nodes=(f"node-{i}",), run_id=f"nov-{rate}", campaign_id="night-2")
                 for i, rate in enumerate((1.50, 1.51, 1.52), start=1)]  # fmt: skip
     return [
-        *october, paid_run(2.80, started_at=OCTOBER, **gang), *november, paid_run(2.80, **gang),
+        *october, paid_run(2.80, month=OCTOBER, **gang), *november, paid_run(2.80, **gang),
         paid_run(9.6, 10.0, **H100), paid_run(12.0, None, gpu_name="NVIDIA B300", nodes=("node-b",), energy_j=None),
         paid_run(0.4, 0.66, is_measured=False, nodes=("node-3",)),
     ]  # fmt: skip
@@ -73,22 +73,20 @@ def test_an_empty_history_is_reported_as_a_sentence() -> None:
 
 
 def test_a_month_without_runs_beside_one_with() -> None:
-    (spent, trend) = report([paid_run(started_at=OCTOBER)]).summary
-    assert spent == "No run was recorded in 2026-11 so far."
+    (this, trend) = report([paid_run(month=OCTOBER)]).summary
+    assert this == "No run was recorded in 2026-11 so far."
     assert trend == "No work has a price in both 2026-10 and 2026-11: no trend yet."
 
 
 def test_a_month_that_is_over_is_not_so_far() -> None:
-    (spent, *_) = report([paid_run(started_at=OCTOBER)], month="2026-10").summary
-    assert spent == "Benchmarking cost $0.0600 in 2026-10: 1 run, 0.100 GPU-hours."
+    (this, *_) = report([paid_run(month=OCTOBER)], month="2026-10").summary
+    assert this == "Benchmarking cost $0.0600 in 2026-10: 1 run, 0.100 GPU-hours."
 
 
 def test_unknown_prices_are_never_free() -> None:
-    (spent, missing, *_) = report([paid_run(usd_per_gpu_hour=None)]).summary
-    assert (
-        spent == "The cost of benchmarking in 2026-11 so far is unknown: no run has a price (1 run, 0.100 GPU-hours)."
-    )
-    assert missing == "Not included: 1 run on NVIDIA A10: no price."
+    (this, missing, *_) = report([paid_run(usd_per_gpu_hour=None)]).summary
+    assert this == "The cost of benchmarking in 2026-11 so far is unknown: no run has a price (1 run, 0.100 GPU-hours)."
+    assert missing == "Not included: 1 run on NVIDIA A10, which has no price."
 
 
 def test_hostile_names_are_shown_and_not_run() -> None:
@@ -129,7 +127,7 @@ def test_each_kind_of_price_is_a_row_with_its_basis() -> None:
 
 def test_a_work_that_did_not_run_this_month_hides_no_other() -> None:
     """Works stand by name; the first of them ran in October only."""
-    runs = [paid_run(started_at=OCTOBER, work="a work", fingerprint="aa"), paid_run(work="b work", fingerprint="bb")]
+    runs = [paid_run(month=OCTOBER, work="a work", fingerprint="aa"), paid_run(work="b work", fingerprint="bb")]
     table = next(t for t in spend_tables(report(runs)) if t.title.startswith("What the work costs"))
     assert [row.texts[0] for row in table.rows] == ["b work"]
 

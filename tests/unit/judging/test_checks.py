@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract.result import Phase, RunResult, Status
+from bench_image.contract.result import Phase, RunResult, Status, failed_result
 from bench_image.contract.spec import Drill
-from tests.builders import STARTED_AT, make_failed, make_result
+from tests.builders import STARTED_AT, make_failed, make_result, make_spec
 from tests.builders.pipelines import assessed
 from tests.builders.verdicts import make_group, make_node
 from tests.kube.after_fault import after_night, is_green
@@ -37,6 +37,7 @@ from trainbench.pipeline import report
 from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode
 from trainbench.planning.plan import Plan, make_plan
 from trainbench.planning.planners import PLANNERS
+from trainbench.pods.gangs import combine_ranks
 from trainbench.reporting import verdict_text
 from trainbench.results.artefacts import open_store
 from trainbench.results.campaign import Campaign
@@ -410,6 +411,20 @@ def test_a_result_that_never_came_hides_no_clock() -> None:
         [make_failed("lost"), moved("ahead", timedelta(hours=3)), make_result("well")], BEGAN, ENDED
     )
     assert ahead.subject == "ahead"
+
+
+def test_a_gang_is_told_by_one_clock_and_its_node_is_named() -> None:
+    """Its second node is 2 h ahead: the run lasted 2 h, and the first node's clock was blamed."""
+    spec = make_spec(node="node-1", peers=("node-2",), nodes=2, gpus_per_node=1, strategy="ddp", recipe="full")
+    here, there = make_result("node-1"), moved("node-2", timedelta(hours=2))
+    whole = combine_ranks(spec, [here, there])
+    wrong = {"kind": "RuntimeError", "message": "it broke", "phase": Phase.MEASURE, "status": Status.ERROR}
+    broken = combine_ranks(spec, [here, failed_result(spec, at=there.finished_at, **wrong)])
+    (ahead,) = clock_findings([broken.model_copy(update={"context": there.context}), here], BEGAN, ENDED)
+
+    assert whole.finished_at - whole.started_at == here.finished_at - here.started_at
+    assert clock_findings([whole], BEGAN, ENDED) == ()
+    assert ahead.nodes == ("node-2",)
 
 
 def test_a_clock_may_be_a_minute_off() -> None:

@@ -13,8 +13,16 @@ from bench_image.contract.result import RunError, RunResult
 from bench_image.contract.spec import RunSpec
 from committed import committed
 from tests.builders import make_failed, make_links, make_result
-from trainbench.core.verdicts import BAD_LINK, Level
-from trainbench.judging.gangs import SLOW_EXCHANGE, SLOW_RANK, link_findings, outcome_of, played, slow_rank_findings
+from trainbench.core.verdicts import BAD_LINK, NODE_OF_GANGS, Level
+from trainbench.judging.gangs import (
+    SLOW_EXCHANGE,
+    SLOW_RANK,
+    gang_node_findings,
+    link_findings,
+    outcome_of,
+    played,
+    slow_rank_findings,
+)
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.link_search import GroupState, GroupTest, Step
 from trainbench.planning.nodes import Fleet, GpuNode
@@ -121,6 +129,26 @@ def test_a_killed_node_and_a_busy_one_are_told_apart(taken: str) -> None:
         (BAD_LINK, ("node-11",)), ("left_out_of_gangs", (taken,)),
     ]  # fmt: skip
     assert findings[1].summary == f"was left out of the search: {taken}: its GPUs are taken"
+
+
+def test_a_node_whose_pods_cannot_begin_is_left_out_and_told_and_all_others_are_searched() -> None:
+    """Its group was told as an impossible work, and the whole search found nobody: not node-11 either, whose link is
+    slow.
+    """
+
+    def refuses(spec: RunSpec, _rate: float) -> RunResult:
+        message = "node-3: weights '/models/x': there is no such folder; mount it"
+        error = RunError(kind="ContractError", message=message, phase="build")
+        return run_of(spec, None).model_copy(update={"error": error})
+
+    plan = plan_of(16)
+    results = searched(plan, {"node-11"}, {"node-3": refuses})
+    (alarm,) = gang_node_findings(results)
+    (culprit,) = link_findings(plan, results)
+
+    assert (alarm.level, alarm.category, alarm.nodes) == (Level.ERROR, NODE_OF_GANGS, ("node-3",))
+    assert alarm.summary.startswith("ended 1 gang, and no other node is at fault: weights '/models/x'")
+    assert (culprit.category, culprit.nodes) == (BAD_LINK, ("node-11",))
 
 
 def test_a_search_that_was_cut_off_says_so() -> None:

@@ -75,7 +75,11 @@ def test_what_cannot_run_is_skipped_with_the_reason() -> None:
     (skipped,) = planned.skipped
 
     assert skipped.what == "ddp on 4 GPUs"
-    assert skipped.reason.startswith("needs 4 nodes with 1 GPU each, there are 2 of one kind")
+    assert skipped.reason == "needs 4 nodes with 1 GPU each, there are 2 of one kind: leave 4 out of world_sizes"
+    (alone,) = plan(FOUR[0], strategies=["single", "ddp"], world_sizes=[1, 2]).skipped
+    assert alone.reason == "needs 2 nodes with 1 GPU each, there is 1: leave 2 out of world_sizes"
+    (few,) = plan(node("a", gpus=4), gpus_per_node=1, strategies=["single", "ddp"], world_sizes=[1, 2]).skipped
+    assert few.reason.endswith("there is 1: raise gpus_per_node, or leave 2 out of world_sizes")
     (uneven,) = plan(*FOUR[:2], gpus_per_node=2, strategies=["single", "fsdp"], world_sizes=[1, 3]).skipped
     assert "3 nodes" in uneven.reason
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -16,6 +17,8 @@ from bench_image.contract.spec import RunSpec
 from tests.builders import STARTED_AT, make_result, make_spec
 from tests.builders.pipelines import assessed
 from tests.kube.after_fault import after_night, is_green
+from trainbench.alerting.run_summary import alerts
+from trainbench.core.verdicts import IMPOSSIBLE_WORK, NO_FIGURE, NODE_OF_GANGS
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.nodes import Fleet, GpuNode
 from trainbench.planning.planners import PLANNERS
@@ -32,9 +35,9 @@ def healthy(node: str, **changes: Any) -> RunResult:
     return make_result(node, 20.0, **changes).model_copy(update={"spec": SPEC})
 
 
-def failed(kind: str, status: Status = Status.ERROR, after_s: float = 0.0) -> RunResult:
+def failed(kind: str, status: Status = Status.ERROR, after_s: float = 0.0, phase: Phase = Phase.MEASURE) -> RunResult:
     at = STARTED_AT + timedelta(seconds=after_s)
-    return failed_result(SPEC, status=status, kind=kind, message=f"because of {kind}", phase=Phase.MEASURE, at=at)
+    return failed_result(SPEC, status=status, kind=kind, message=f"because of {kind}", phase=phase, at=at)
 
 
 def pair(**changes: Any) -> tuple[RunResult, RunResult]:
@@ -144,12 +147,57 @@ def test_the_slowest_gpu_of_any_node_counts_in_each_probe_and_an_unknown_one_lea
 def test_the_first_cause_counts_not_what_it_led_to(kinds: tuple[Any, Any], expected: str) -> None:
     whole = combine_ranks(SPEC, [failed(kind, status, after) for kind, status, after in kinds])
     node = "gpu-1" if kinds[0][0] == expected else "gpu-2"
+    node = "gpu-1 and gpu-2" if kinds[0][0] == kinds[1][0] else node  # no single node is at fault
 
     assert whole.error is not None
     assert (whole.error.kind, whole.error.message) == (expected, f"{node}: because of {expected}")
     campaign = study_of(whole)
     assert campaign.results[0].error == whole.error
     after_night("rank-evicted", "no-dns", planned=["gpu-1"], campaign=campaign, is_green=is_green(campaign))
+
+
+@pytest.mark.parametrize("peer", ["cut_off", "SIGTERM", "connection reset by peer"])
+@pytest.mark.parametrize("lacks", ["ContractError", "not_started", "no_image"])
+def test_what_one_node_of_a_gang_lacks_is_that_node_s_fault_alone(lacks: str, peer: str) -> None:
+    """A folder that was not mounted on one node was told as the campaign's fault."""
+    whole = combine_ranks(SPEC, [failed(peer, after_s=9.0), failed(lacks, phase=Phase.LAUNCH)])
+    study = study_of(whole)
+    (alarm,) = study.alarms
+
+    assert (alarm.category, alarm.nodes, alarm.item) == (NODE_OF_GANGS, ("gpu-2",), None)
+    assert alerts(study) == (alarm,)  # told once, and of no other node
+    assert alarm.headline == f"gpu-2 ended 1 gang, and no other node is at fault: because of {lacks}"
+    after_night("rank-lacks", planned=["gpu-1"], campaign=study, is_green=is_green(study))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "where"),
+    [
+        (("ContractError", "ContractError"), "gpu-1 and gpu-2"),
+        # Its pod had not started, so nobody knows what it would have said.
+        (("ContractError", "vanished"), "gpu-1, before any other pod began"),
+    ],
+)
+def test_what_no_node_of_a_gang_is_known_to_have_is_the_campaign_s_fault(kinds: Sequence[str], where: str) -> None:
+    study = study_of(combine_ranks(SPEC, [failed(kind, phase=Phase.LAUNCH) for kind in kinds]))
+    (alarm,) = study.alarms
+
+    assert (alarm.category, alarm.nodes) == (IMPOSSIBLE_WORK, ())
+    assert alarm.cause == f"Each of 1 run on 2 nodes says: {where}: because of ContractError"
+
+
+def test_an_image_that_no_node_can_pull_is_no_single_node_s_fault() -> None:
+    study = study_of(combine_ranks(SPEC, [failed("no_image"), failed("no_image", after_s=3.0)]))
+
+    assert [(alarm.category, alarm.nodes) for alarm in study.alarms] == [(NO_FIGURE, ())]
+    assert "gpu-1 and gpu-2: because of no_image" in (study.alarms[0].cause or "")
+
+
+def test_the_alert_on_a_failed_gang_names_the_node_that_failed() -> None:
+    """It named the gang's first node, whichever failed."""
+    study = study_of(combine_ranks(SPEC, [failed("vanished", after_s=9.0), failed("RuntimeError")]))
+
+    assert [alert.nodes for alert in alerts(study) if alert.category == "run_error"] == [("gpu-2",)]
 
 
 def test_a_hang_is_that_of_the_node_whose_rank_hung() -> None:

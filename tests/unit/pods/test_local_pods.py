@@ -37,17 +37,22 @@ def test_the_result_comes_back_with_the_output_lines() -> None:
     assert outcome.log == "step 1\n"
 
 
-def test_environment_is_the_manifest_s_with_volumes_as_folders() -> None:
+def test_environment_is_the_manifest_s_with_volumes_as_folders_and_the_shell_s_of_nccl(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A machine whose NCCL needs a variable needed a Pod template for `trainbench run`."""
     program = """
 import os
 print(os.environ["TRAINBENCH_POD"], *(os.path.isdir(os.environ[n]) for n in ("TRAINBENCH_OUTPUT_DIR", "HOME")))
-print(sorted(name for name in os.environ if name.startswith("AIRFLOW")))
+print(sorted(name for name in os.environ if name.startswith(("AIRFLOW", "NCCL"))))
 """
+    for name in ("AIRFLOW_HOME", "NCCL_NVLS_ENABLE"):
+        monkeypatch.setenv(name, "0")
     lines: list[str] = []
     manifest_ = pod(program)
     LocalPod(manifest_, IMAGE).run(lines.append)
 
-    assert lines == [f"{manifest_['metadata']['name']} True True", "[]"]
+    assert lines == [f"{manifest_['metadata']['name']} True True", "['NCCL_NVLS_ENABLE']"]
 
 
 def test_a_pod_without_a_result_says_so() -> None:

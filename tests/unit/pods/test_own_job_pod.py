@@ -38,7 +38,7 @@ def test_the_plan_of_a_command_is_one_pod_on_all_gpus_of_each_node(
     params = PLANNERS[CampaignKind.NODES].params(values, locally=False)
     plan = make_plan(params, Fleet(nodes=nodes), "night-1")
     assert [(spec.identity.node, spec.placement.gpus_per_node) for spec in plan.specs] == [("a", 8), ("b", 8)]
-    assert plan.title == "train.py, auto samples a step, on 2 nodes, 8 GPUs of each"
+    assert plan.title == "train.py, on 2 nodes, 8 GPUs of each"  # only its log will tell the samples of a step
     pod = manifest(plan.specs[0], PodSettings(image="ours:1", log_profiles=tmp_path / "mine.toml"))
     kubernetes_validate.validate(pod, "1.33", strict=True)
     golden("pod-own-job.yaml", yaml.safe_dump(pod, sort_keys=False, width=120))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from bench_image.contract.flops import num_linear
 from bench_image.contract.gpu_specs import PEAK_TFLOPS
 from bench_image.contract.model_shapes import MODELS
-from tests.unit.published import limits, models, peers, small, start, zero
+from tests.unit.published import host, limits, models, peers, small, start, zero
 from tests.unit.published.aa import AA, nightly_check
 from tests.unit.published.measured import (
     ACCUMULATION,
@@ -103,6 +103,7 @@ def evidence() -> Iterator[str]:
     yield from ranks_apart()
     yield from four_gpus()
     yield from graphs_in_gangs()
+    yield from host.evidence()
     yield from zero.ratio_ranges()
     yield from against_the_trainer()
     yield from peers.page()

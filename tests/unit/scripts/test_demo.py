@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -30,16 +31,20 @@ def test_a_drill_succeeds_where_it_alone_makes_the_run_red(
 
 
 @pytest.mark.parametrize(
-    ("drill", "found", "fourth", "said"),
+    ("drill", "found", "fourth", "timed_out", "said"),
     [
-        (None, False, (State.RED, Why.FAILED, "round 1 timeout"), "this machine is too busy to measure node-4."),
-        (None, False, (State.WELL, Why.WELL), "slow is more than 15 % below"),
-        ("node-3", True, (State.WELL, Why.WELL), "node-3 was found, as it should"),
-        ("node-3", True, (State.NOT_CHECKED, Why.NOISY), "this machine is too busy to measure node-4."),
+        (None, False, (State.RED, Why.FAILED), {"node-4"}, "this machine is too busy to measure node-4."),
+        (None, False, (State.RED, Why.FAILED, "no store of timeouts"), (), "slow is more than 15 % below"),
+        (None, False, (State.WELL, Why.WELL), (), "slow is more than 15 % below"),
+        ("node-3", True, (State.WELL, Why.WELL), (), "node-3 was found, as it should"),
+        ("node-3", True, (State.NOT_CHECKED, Why.NOISY), (), "this machine is too busy to measure node-4."),
     ],
 )
-def test_it_says_what_the_table_shows(drill: str | None, found: bool, fourth: Any, said: str) -> None:
-    assert said in _meaning(drill, found, [NodeState("node-3", State.WELL, Why.WELL), NodeState("node-4", *fourth)])
+def test_it_says_what_the_table_shows(
+    drill: str | None, found: bool, fourth: Any, timed_out: Collection[str], said: str
+) -> None:
+    states = [NodeState("node-3", State.WELL, Why.WELL), NodeState("node-4", *fourth)]
+    assert said in _meaning(drill, found, states, timed_out)
 
 
 def test_each_line_names_its_node() -> None:

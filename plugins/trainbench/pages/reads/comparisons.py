@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, case, func, select
+from sqlalchemy import Connection, select
 
-from bench_image.contract.result import Status
 from trainbench.core.grouping import grouped
 from trainbench.figure_catalogue.run_figures import STORED
+from trainbench.history.spending import IMPORTED, MONTH, Spend, spend, unpriced
 from trainbench.history.tables import runs, works
 from trainbench.judging.noise import Run, chance_of_median
 from trainbench.pages.reads.filters import Scope
-from trainbench.pages.reads.rows import CostRow, Costs, Strategies, StrategyRow, Unpriced
-from trainbench.results.campaign import IMPORTED_SUITE
+from trainbench.pages.reads.rows import Costs, Strategies, StrategyRow
 
 MAX_WORKS = 20_000
-MAX_COST_ROWS = 500
 _SAME = (
     "gpu_name", "model", "recipe", "preset", "work_key", "micro_batch_size", "seq_length", "world_size", "strategy",
 )  # fmt: skip
-_IMPORTED = works.c.suite == IMPORTED_SUITE  # others measured it and paid for it
 _SUMS = ("num_runs", "num_failed")
 
 
 def strategies(connection: Connection, scope: Scope) -> Strategies:
     """Rows of strategies with runs; equal work together, by GPUs, then the fastest first."""
-    same = (_IMPORTED.label("is_imported"), *(works.c[name] for name in _SAME))
-    columns = [*same, works.c.id, *(works.c[name] for name in (*_SUMS, *(each.name for each in STORED)))]
+    same = (IMPORTED.label("is_imported"), *(works.c[name] for name in _SAME))
+    columns = [*same, *(works.c[name] for name in ("id", "at", *_SUMS, *(each.name for each in STORED)))]
     query = select(*columns).where(scope.works, works.c.num_runs > 0)
     rows = connection.execute(query.order_by(works.c.at.desc()).limit(MAX_WORKS)).all()
     made = []
@@ -39,7 +35,7 @@ def strategies(connection: Connection, scope: Scope) -> Strategies:
         figures = {each.name: each.combined(getattr(row, each.name) for row in of) for each in STORED}
         sums = {name: sum(getattr(row, name) for row in of) for name in _SUMS}
         about = dict(zip(("is_imported", *_SAME), key, strict=True))
-        made.append(StrategyRow(**about, **sums, **figures, num_campaigns=len(of)))
+        made.append(StrategyRow(**about, **sums, **figures, num_campaigns=len(of), at=of[0].at))
         made[-1].noise = chance_of_median([Run(0, rate, ()) for rate in rates]) if rates else 0.0
     made.sort(key=lambda row: (_work(row), -(row.tokens_per_second or 0.0), row.strategy))
     return Strategies(rows=tuple(made), is_cut=len(rows) == MAX_WORKS)
@@ -59,43 +55,18 @@ def _work(row: StrategyRow) -> tuple[str, ...]:
 
 
 def costs(connection: Connection, scope: Scope) -> Costs:
-    """The costs of all runs here; drills, re-runs and failed runs count, because they cost money too."""
-    ours, month = scope.works & ~_IMPORTED, func.substr(works.c.day, 1, 7)
-    names = (works.c.model, works.c.recipe, works.c.strategy, works.c.gpu_name)
+    """The costs of all runs here."""
+    ours, names = scope.works & ~IMPORTED, (works.c.model, works.c.recipe, works.c.strategy, works.c.gpu_name)
     return Costs(
         total=spent(connection, scope),
-        imported=_costs(connection, scope.works & _IMPORTED)[0],
-        months=tuple(sorted(_costs(connection, ours, month), key=lambda row: row.name, reverse=True)),
-        dags=_costs(connection, ours, works.c.suite),
-        works=_costs(connection, ours, *names),
-        unpriced=_unpriced(connection, ours),
+        imported=spend(connection, scope.works & IMPORTED)[0],
+        months=tuple(sorted(spend(connection, ours, MONTH), key=lambda row: row.what, reverse=True)),
+        dags=spend(connection, ours, works.c.suite),
+        works=spend(connection, ours, *names),
+        unpriced=unpriced(connection, ours),
     )
 
 
-def _unpriced(connection: Connection, which: ColumnElement[bool]) -> tuple[Unpriced, ...]:
-    """The runs without a known cost: the failed ones, then the others by kind of GPU."""
-    of_works = runs.c.work_id.in_(select(works.c.id).where(which, works.c.num_unpriced > 0))
-    is_ok = runs.c.status == Status.OK
-    kind = case((is_ok, 0), else_=1), case((is_ok, runs.c.gpu_name), else_=None)
-    query = select(*kind, func.count()).where(of_works, runs.c.run_usd.is_(None))
-    rows = connection.execute(query.group_by(*kind).order_by(kind[0].desc(), kind[1]))
-    return tuple(Unpriced(bool(failed), gpu_name, number) for failed, gpu_name, number in rows)
-
-
-def spent(connection: Connection, scope: Scope) -> CostRow:
+def spent(connection: Connection, scope: Scope) -> Spend:
     """The sums over all runs of the scope."""
-    return _costs(connection, scope.works & ~_IMPORTED)[0]
-
-
-def _costs(connection: Connection, which: ColumnElement[bool], *by: ColumnElement[Any]) -> tuple[CostRow, ...]:
-    """A row for each value of `by`, the most expensive first, unknown ones last; works without runs are left out."""
-    sums = [func.sum(works.c[name]) for name in ("run_usd", "gpu_hours")]
-    numbers = [func.coalesce(func.sum(works.c[name]), 0) for name in ("num_runs", "num_unpriced")]
-    dearest = func.coalesce(func.sum(works.c.run_usd), -1).desc()
-    query = select(*sums, *numbers, *by).where(which, works.c.num_runs > 0).group_by(*by).order_by(dearest, *by)
-    return tuple(
-        CostRow(
-            name=" ".join(filter(None, names)), usd=usd, gpu_hours=hours, num_runs=num_runs, num_unpriced=num_unpriced
-        )
-        for usd, hours, num_runs, num_unpriced, *names in connection.execute(query.limit(MAX_COST_ROWS))
-    )
+    return spend(connection, scope.works & ~IMPORTED)[0]

@@ -64,7 +64,8 @@ def heat_map(
     page beyond the last one is the last one. `only`: of these nodes; None: of all.
     """
     window, shown = _window(scope, today, days)
-    first = connection.execute(select(func.min(works.c.day)).where(window.works)).scalar() or ""
+    judged = exists().where(node_verdicts.c.work_id == works.c.id)
+    first = connection.execute(select(func.min(works.c.day)).where(window.works, judged)).scalar() or ""
     shown = tuple(day for day in shown if day >= first)
     names, num_red = _map_names(connection, window, only)
     num_pages = max(1, math.ceil(len(names) / NODES_ON_PAGE))

@@ -14,6 +14,7 @@ from trainbench.core.states import FleetSummary, NodeState, fleet_summary, word
 from trainbench.core.verdicts import Against, Metric, State, Why
 from trainbench.figure_catalogue.figure import Figure
 from trainbench.history.notices import Notice
+from trainbench.history.spending import Spend, Unpriced
 from trainbench.results.campaign import IMPORTED_SUITE
 
 
@@ -46,7 +47,7 @@ class Overview:
     num_measured: int  # of these with a figure
     states: tuple[NodeState, ...]  # now, of these nodes and of those with an open notice, in natural order
     last_run: LastRun | None
-    spent: CostRow  # within SPEND_DAYS
+    spent: Spend  # within SPEND_DAYS
 
     @property
     def summary(self) -> FleetSummary:
@@ -171,8 +172,9 @@ class NodePage:
 
 
 class StrategyRow(StoredRow):
-    """Medians over the campaigns of each campaign's median. Rows of one `work_key` and GPU did equal work. `noise`: of
-    the median of its campaigns, or of the runs of the only one. Rows are ranked as the entries of a campaign are.
+    """Medians over the campaigns, of which the newest ended `at`, of each campaign's median. Rows of one `work_key` and
+    GPU did equal work. `noise`: of the median of its campaigns, or of the runs of the only one. Rows are ranked as the
+    entries of a campaign are.
     """
 
     @property
@@ -206,33 +208,14 @@ class Strategies:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CostRow:
-    """A row of costs. `name`: the month as 2026-11, the DAG, or the work. `usd`, `gpu_hours`: sums of known values."""
-
-    name: str
-    usd: float | None
-    gpu_hours: float | None
-    num_runs: int
-    num_unpriced: int
-
-
-class Unpriced(NamedTuple):
-    """Runs without a known cost. `gpu_name`: None where none was reported, as on the CPU."""
-
-    is_failed: bool
-    gpu_name: str | None
-    num_runs: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Costs:
     """Costs: months with the newest first, the others with the most expensive first."""
 
-    total: CostRow
-    imported: CostRow  # at the prices of this installation, in no other sum
-    months: tuple[CostRow, ...]
-    dags: tuple[CostRow, ...]
-    works: tuple[CostRow, ...]
+    total: Spend
+    imported: Spend  # at the prices of this installation, in no other sum
+    months: tuple[Spend, ...]
+    dags: tuple[Spend, ...]
+    works: tuple[Spend, ...]
     unpriced: tuple[Unpriced, ...]
 
 

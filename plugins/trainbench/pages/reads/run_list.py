@@ -11,20 +11,14 @@ from sqlalchemy import Connection, Row, Select, case, func, select
 from bench_image.contract.result import Status
 from trainbench.core.csv_cells import Cell, lines
 from trainbench.core.verdicts import State, Why
-from trainbench.figure_catalogue.run_figures import STORED
-from trainbench.history.tables import campaigns, node_verdicts, runs, works
+from trainbench.history.tables import OF_RUN, campaigns, node_verdicts, runs, works
 from trainbench.pages.reads.filters import Scope, is_text
 from trainbench.pages.reads.node_trends import joined, verdict_columns, verdict_point
 from trainbench.pages.reads.notices import notices_of
 from trainbench.pages.reads.rows import RunPage, RunRow, RunsPage
 
 ROWS_AT_ONCE = 500
-COLUMNS = (
-    "campaign_id", "run_id", "dag_id", "dag_run_id", "node", "peers", "round", "gpu_name", "model", "recipe",
-    "strategy", "preset", "world_size", "micro_batch_size", "seq_length", "status", "state", "why", "is_drill",
-    "started_at", "finished_at", "driver", "image", "torch", *(each.name for each in STORED),
-)  # fmt: skip
-
+COLUMNS = ("campaign_id", "run_id", "dag_id", "dag_run_id", *OF_RUN)
 _COLUMNS = (
     *(runs.c[name] for name in COLUMNS if name in runs.c),
     runs.c.suite.label("dag_id"), runs.c.group_id, runs.c.work_id, campaigns.c.dag_run_id,

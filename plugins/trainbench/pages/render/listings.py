@@ -6,15 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import cast
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import GpuTelemetry
-from trainbench.comparison.entries import Entry, level_with, places
-from trainbench.comparison.scaling import ScalingPoint, comparable_points
-from trainbench.core.csv_cells import lines
 from trainbench.core.formats import NA, figure, listing, one_line, percent, signed
-from trainbench.core.grouping import grouped
 from trainbench.core.states import AGAINST, STATE_WORDS, TRAITS, NodeState, word
 from trainbench.core.tables import (
     Cell,
@@ -30,18 +25,11 @@ from trainbench.core.tables import (
 from trainbench.core.verdicts import Against, State, Why
 from trainbench.figure_catalogue import run_figures as figures
 from trainbench.figure_catalogue.figure import Figure, reason
-from trainbench.figure_catalogue.table_figures import DEVIATION, PLACE
+from trainbench.figure_catalogue.table_figures import DEVIATION
 from trainbench.history.notices import Notice
-from trainbench.pages.reads.rows import (
-    CostRow,
-    EventKind,
-    NodeEvent,
-    NodePoint,
-    RunRow,
-    StrategyRow,
-)
+from trainbench.history.spending import Spend
+from trainbench.pages.reads.rows import EventKind, NodeEvent, NodePoint, RunRow
 from trainbench.pages.render.links import Links
-from trainbench.reporting.recommendations import Recommendation, cheapest_and_fastest
 from trainbench.reporting.run_tables import facts, in_your_script, settings
 
 
@@ -235,74 +223,15 @@ def verdicts_table(
     )
 
 
-def strategies_table(rows: Sequence[StrategyRow]) -> Table:
-    """Strategies of one work, the fastest first; bars compare tokens/s. Processes without a price have no cost."""
-    on_cpu = bool(rows) and rows[0].on_cpu
-
-    def failed(row: StrategyRow) -> Cell:
-        tone = Tone.BAD if row.num_failed else Tone.PLAIN
-        return Cell(text=f"{row.num_failed:,}", value=row.num_failed, tone=tone)
-
-    of_sizes = grouped((row.world_size, cast("Entry", row)) for row in rows if row.is_measured_here)
-    place = {id(row): told for of in of_sizes.values() for row, told in zip(of, places(of), strict=True)}
-    prices = (figures.USD_PER_1000_SAMPLES.own(), figures.USD_PER_1M_TOKENS.own())
-    has_cost = not on_cpu or any(row.figure(figures.USD_PER_1M_TOKENS) is not None for row in rows)
+def costs_table(rows: Sequence[Spend], name: str, title: str, what: str) -> Table:
     return make_table(
         rows,
         (
-            text("strategy", lambda row: row.strategy + (", imported" if row.is_imported else "")),
-            integer("processes" if on_cpu else "GPUs", lambda row: row.world_size),
-            figures.SAMPLES_PER_SECOND.own(),
-            figures.TOKENS_PER_SECOND.own(has_bar=True),
-            figures.PEAK_MEMORY_GB.own(),
-            figures.MFU_PCT.own(),
-            figures.SCALING_EFFICIENCY_PCT.own(),
-            *(prices if has_cost else ()),
-            PLACE.column(lambda row: place.get(id(row), "")),
-            integer("campaigns", lambda row: row.num_campaigns),
-            integer("runs", lambda row: row.num_runs),
-            integer("failed", failed),
-        ),
-        name="strategies",
-        title="Strategies",
-        empty="Nothing was measured.",
-    )
-
-
-def answer(rows: Sequence[StrategyRow]) -> str | None:
-    """What a report would choose of one campaign, told of the rows of one work; None for fewer than two measured here.
-    No advice: other sizes may have run on other machines.
-    """
-    points = comparable_points(
-        [
-            # A row has all that a choice asks of an entry.
-            ScalingPoint(entry=cast("Entry", row), usd_per_gpu_hour=row.usd_per_gpu_hour, startup_s=None)
-            for row in rows
-            if row.is_measured_here
-        ]
-    )
-    if len(points) < 2:
-        return None
-    best = Recommendation("", *cheapest_and_fastest(points))
-    level = level_with(best.fastest.entry, [point.entry for point in points])
-    names = listing(each.name for each in level)
-    doubt = f" Too noisy to rank: {names} {'is' if len(level) == 1 else 'are'} within the noise." if level else ""
-    return f"Best measured: {best.text}.{doubt}"
-
-
-def strategies_csv(rows: Sequence[StrategyRow]) -> str:
-    return lines([STRATEGY_COLUMNS, *([getattr(row, name) for name in STRATEGY_COLUMNS] for row in rows)])
-
-
-def costs_table(rows: Sequence[CostRow], name: str, title: str, what: str) -> Table:
-    return make_table(
-        rows,
-        (
-            text(what, lambda row: row.name or "CPU"),
+            text(what, lambda row: row.what or "CPU"),
             figures.RUN_USD.column(lambda row: row.usd, has_bar=True),
             figures.GPU_HOURS.column(lambda row: row.gpu_hours, write=figure),
             integer("runs", lambda row: row.num_runs),
-            integer("without cost", key="without_price", of=lambda row: row.num_unpriced),
+            integer("without cost", key="without_price", of=lambda row: row.num_unknown),
         ),
         name=name,
         title=title,
@@ -339,12 +268,6 @@ def runs_table(rows: Sequence[RunRow], links: Links) -> Table:
         title="Runs",
         empty="No run in this time with these filters.",
     )
-
-
-STRATEGY_COLUMNS = (
-    "gpu_name", "model", "recipe", "preset", "micro_batch_size", "seq_length", "strategy", "world_size",
-    "num_campaigns", "num_runs", "num_failed", "is_imported", *(each.name for each in figures.STORED),
-)  # fmt: skip
 
 
 def moment(at: datetime | None) -> Cell:

@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 
 from trainbench.core import formats
 from trainbench.core.states import word
-from trainbench.pages.render import heat_cells, listings
+from trainbench.pages.render import heat_cells, listings, strategies
 from trainbench.pages.render.links import links
 from trainbench.reporting.document import environment
 
@@ -67,7 +67,10 @@ def advice(text: str) -> Markup:
 @cache
 def _environment() -> Environment:
     made = environment(HERE / "templates", ends_with_newline=False)
-    named = (heat_cells.rows_of, heat_cells.is_narrow, heat_cells.day_label, listings.likely_cause, listings.next_step)
+    named = (
+        *(heat_cells.rows_of, heat_cells.is_narrow, heat_cells.day_label, listings.likely_cause, listings.next_step),
+        *(strategies.choices_table, strategies.strategies_table),
+    )
     made.globals |= {each.__name__: each for each in named}
     made.filters |= {
         "advice": advice,

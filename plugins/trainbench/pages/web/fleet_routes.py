@@ -9,7 +9,6 @@ from airflow.api_fastapi.core_api.security import requires_access_dag
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from trainbench.core.grouping import grouped
 from trainbench.core.states import STATE_WORDS
 from trainbench.core.user_error import MAX_REASON
 from trainbench.core.verdicts import State, Why
@@ -23,6 +22,7 @@ from trainbench.pages.reads.queries import Pages, choices
 from trainbench.pages.reads.run_list import runs_csv, runs_page
 from trainbench.pages.reads.thread_pool import OwnRoute
 from trainbench.pages.render import charts, listings
+from trainbench.pages.render import strategies as strategy_tables
 from trainbench.pages.render.links import links
 from trainbench.pages.render.page import respond
 from trainbench.pages.web.asked import DAYS, Asked, csv_of, csv_pieces, stored_result
@@ -135,21 +135,18 @@ def node(node: str, asked: Asked = Depends()) -> Response:
 
 @router.get("/strategies")
 def strategies(asked: Asked = Depends()) -> Response:
-    compared = asked.read(comparisons.strategies)
+    known = asked.read(comparisons.strategies)
     if asked.is_csv:
-        return csv_pieces("strategies", [listings.strategies_csv(compared.rows)])
-    by_work = grouped(
-        ((row.model, row.recipe, row.gpu_name, row.preset, row.micro_batch_size, row.seq_length, row.work_key), row)
-        for row in compared.rows
-    )
-    # a strategy alone compares nothing
-    works = sorted(by_work.values(), key=lambda rows: listings.answer(rows) is None)
+        return csv_pieces("strategies", [strategy_tables.strategies_csv(known.rows)])
+    compared, alone = strategy_tables.works(known.rows)
     return asked.answer(
         "strategies.html.j2",
-        works=[(of[0], listings.answer(of), listings.strategies_table(of)) for of in works[:MAX_WORKS_SHOWN]],
-        left_out=max(0, len(works) - MAX_WORKS_SHOWN),
-        is_cut=compared.is_cut,
+        compared=compared[:MAX_WORKS_SHOWN],
+        alone=alone[:MAX_WORKS_SHOWN],
+        left_out=sum(max(0, len(of) - MAX_WORKS_SHOWN) for of in (compared, alone)),
+        is_cut=known.is_cut,
         one_run_pct=one_run_pct(),
+        scaling_dag=f"{read_settings().dag_prefix}strategy_scaling",
     )
 
 

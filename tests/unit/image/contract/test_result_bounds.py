@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract.frozen import ContractError
+from bench_image.contract.frozen import ContractError, fields_of
 from bench_image.contract.parse import implausible_reason, parse_result, parse_spec
 from bench_image.contract.result_sections import GpuTelemetry, HostTelemetry
 from tests.builders import make_failed, make_result, make_spec
@@ -111,6 +111,13 @@ def test_a_text_with_a_nul_can_be_stored_anywhere() -> None:
 )
 def test_a_reading_can_be_checked_before_it_spoils_a_result(field: str, value: Any, reason: str | None) -> None:
     assert implausible_reason(GpuTelemetry, field, value) == reason
+
+
+@pytest.mark.filterwarnings("error")
+def test_to_check_a_reading_warns_of_nothing() -> None:
+    """Pydantic's warning of a field as a mere bound stood at the head of every log of a run on a GPU."""
+    for field in fields_of(GpuTelemetry):
+        implausible_reason(GpuTelemetry, field, None)
 
 
 def test_the_host_may_round_a_share_a_little_above_100() -> None:

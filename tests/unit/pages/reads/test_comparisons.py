@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from bench_image.contract.options import Strategy
 from bench_image.contract.spec import Drill
 from tests.builders import make_failed, make_result
-from tests.builders.nights import night
+from tests.builders.nights import ENDED_AT, night
 from tests.builders.three_nights import ALL, DAY_3, SEEN, overview_of
 from trainbench.figure_catalogue.run_figures import (
     PEAK_MEMORY_GB,
@@ -58,6 +59,7 @@ def test_strategies_are_medians_over_the_campaigns_of_equal_work(history: Histor
     assert (ddp.figure(PEAK_MEMORY_GB), ddp.num_campaigns, ddp.num_runs, ddp.num_failed) == (7.1, 2, 2, 0)
     assert (rows[3].num_runs, rows[3].num_failed, rows[3].gpu_name) == (1, 1, "NVIDIA H200")
     assert len({row.work_key for row in rows}) == 1
+    assert (ddp.at, rows[2].at) == (ENDED_AT + timedelta(days=7), ENDED_AT)  # fsdp ran in the first week only
 
 
 def test_drills_are_paid_for_but_do_not_enter_a_median(history: History) -> None:
@@ -77,15 +79,15 @@ def test_costs_by_month_by_dag_and_by_work(history: History) -> None:
     history.record(night(31, [two], suite="strategy_scaling", groups=()))
     paid = Pages(history.engine, {SEEN, "strategy_scaling"}).read(costs, ALL)
     one = 55 / 3600 * 0.6
-    assert [(row.name, row.usd, row.num_runs) for row in paid.months] == [
+    assert [(row.what, row.usd, row.num_runs) for row in paid.months] == [
         ("2026-12", pytest.approx(2 * one), 1),
         ("2026-11", pytest.approx(3 * one), 3),
     ]
-    assert [(row.name, row.usd) for row in paid.dags] == [
+    assert [(row.what, row.usd) for row in paid.dags] == [
         (SEEN, pytest.approx(3 * one)),
         ("strategy_scaling", pytest.approx(2 * one)),
     ]
-    assert [row.name for row in paid.works] == [
+    assert [row.what for row in paid.works] == [
         "mistral-7b qlora single NVIDIA H200",
         "mistral-7b qlora ddp NVIDIA H200",
     ]
@@ -96,9 +98,9 @@ def test_costs_by_month_by_dag_and_by_work(history: History) -> None:
 def test_an_unknown_price_is_counted_and_never_0(history: History) -> None:
     history.record(night(1, {"node-1": 10.0}, usd_per_gpu_hour=None))
     pages = Pages(history.engine, {SEEN})
-    assert (pages.read(costs, ALL).total.usd, pages.read(costs, ALL).total.num_unpriced) == (None, 1)
-    assert pages.read(costs, ALL).unpriced == ((False, "NVIDIA H200", 1),)
+    assert (pages.read(costs, ALL).total.usd, pages.read(costs, ALL).total.num_unknown) == (None, 1)
+    assert [of.text for of in pages.read(costs, ALL).unpriced] == ["1 run on NVIDIA H200, which has no price"]
     assert overview_of(pages, ALL, DAY_3).spent.usd is None
     history.record(night(2, {"node-1": 10.0}))
     total = pages.read(costs, ALL).total
-    assert (total.usd, total.num_runs, total.num_unpriced) == (pytest.approx(55 / 3600 * 0.6), 2, 1)
+    assert (total.usd, total.num_runs, total.num_unknown) == (pytest.approx(55 / 3600 * 0.6), 2, 1)

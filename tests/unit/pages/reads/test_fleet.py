@@ -12,10 +12,11 @@ from tests.builders.three_nights import ALL, DAY_3, SEEN, overview_of, pieces
 from trainbench.core.states import TRAITS, NodeState
 from trainbench.core.verdicts import Against, Metric, State, Why
 from trainbench.history.history import History
+from trainbench.history.spending import Spend
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.fleet import heat_csv, heat_map
 from trainbench.pages.reads.queries import Pages
-from trainbench.pages.reads.rows import CostRow, Overview
+from trainbench.pages.reads.rows import Overview
 
 pytestmark = pytest.mark.both_databases
 
@@ -41,7 +42,7 @@ def test_nodes_of_one_reason_stand_together_but_each_red_one_by_itself() -> None
     seen = Overview(
         num_nodes=6, num_measured=6, last_run=None,
         states=tuple(NodeState(node, TRAITS[why].state, why, reason) for node, why, reason in of),
-        spent=CostRow(name="", usd=None, gpu_hours=None, num_runs=0, num_unpriced=0),
+        spent=Spend(what="", usd=None, gpu_hours=None, num_runs=0, num_unknown=0),
     )  # fmt: skip
 
     assert [[node.node for node in nodes] for nodes in seen.unwell] == [
@@ -53,6 +54,7 @@ def test_nodes_of_one_reason_stand_together_but_each_red_one_by_itself() -> None
 
 
 def test_the_map_puts_the_node_that_was_red_last_first_and_sorts_the_rest_by_number(pages: Pages) -> None:
+    History(pages.engine).record(night(-3, {"node-1": 10.0}, groups=()))  # it compares runs and judges no node
     heat = pages.read(heat_map, ALL, DAY_3, days=30)  # from the first day with a verdict on
     assert heat.days == ("2026-11-01", "2026-11-02", "2026-11-03")
     assert [row.node for row in heat.rows] == ["node-2", "node-3", "node-1", "node-10"]

@@ -14,19 +14,7 @@ function colourMode() {
       chosen = outer.contains("dark") ? "dark" : outer.contains("light") ? "light" : chosen;
     }
   } catch { /* another origin's frame, or no storage: the system's mode */ }
-  if (chosen === "dark" || chosen === "light") root.dataset.mode = chosen;
-  else delete root.dataset.mode;
-  darkRules(chosen);
-}
-// A report knows the system's mode only: its rules for the dark are switched by hand.
-function darkRules(chosen) {
-  root.style.colorScheme = chosen;
-  for (const rule of [...document.querySelectorAll("style")].flatMap((style) => [...(style.sheet?.cssRules || [])])) {
-    if (!(rule instanceof CSSMediaRule)) continue;
-    rule.asWritten ??= rule.conditionText;
-    if (!rule.asWritten.includes("prefers-color-scheme: dark")) continue;
-    rule.media.mediaText = { dark: "all", light: "not all" }[chosen] || rule.asWritten;
-  }
+  root.style.colorScheme = chosen === "dark" || chosen === "light" ? chosen : "";
 }
 colourMode();
 addEventListener("storage", colourMode);
