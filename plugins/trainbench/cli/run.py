@@ -96,8 +96,9 @@ def run_pods(
         kept.running = listing(group)
         with _shown(group, console) as shown, _started(group.values(), settings, shown) as ended:
             for run, made, outcome in ended:
+                log = None
                 with suppress(StoreError):  # the result says what is wrong with the store
-                    store_log(store, made, outcome.log)
+                    log = store_log(store, made, outcome.log)
                 (result,) = collect([run.spec], [outcome.result_text], datetime.now(UTC), ends=[outcome.end])
                 store.write_result(result)
                 results[run.name] = result
@@ -107,6 +108,8 @@ def run_pods(
                 if run.spec.work.own_job and result.error:  # its message ends with the last lines of its log
                     for line in result.error.message.splitlines()[1:]:
                         console.print(plain(f"| {line}"), soft_wrap=True)
+                if result.error and log:
+                    console.print(plain(f"{run.name}: its log is {log}"), soft_wrap=True)
     return tuple(results[run.name] for run in runs)
 
 
@@ -167,7 +170,7 @@ def _shown(names: Iterable[str], console: Console) -> Iterator[_Shown]:
     if console.is_terminal:
         with console.status(escape(listing(names))) as status:
             yield _Shown(
-                lambda name, line: status.update(f"{escape(name)}: {escape(line[:100])}"), lambda names, after_s: None
+                lambda name, line: status.update(f"{escape(name)}: {escape(brief(line))}"), lambda names, after_s: None
             )
         return
     newest = dict.fromkeys(names, "started")
@@ -184,10 +187,15 @@ def _shown(names: Iterable[str], console: Console) -> Iterator[_Shown]:
 
     def remind(names: Sequence[str], after_s: float) -> None:
         for name in sorted(names, key=list(newest).index):
-            now = PHASE_BEGAN.sub("", newest[name])[:100]
+            now = brief(newest[name])
             console.print(plain(f"{name}: after {duration(after_s)} still in {now}"), soft_wrap=True)
 
     yield _Shown(show, remind)
+
+
+def brief(line: str) -> str:
+    """A pod's line as one of a terminal: "measure window=2/3 steps=24"."""
+    return PHASE_BEGAN.sub("", line.removeprefix(PROGRESS_MARK))[:100]
 
 
 def _outcome(result: RunResult) -> str:

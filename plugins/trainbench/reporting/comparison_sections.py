@@ -194,7 +194,7 @@ def strategies(campaign: Campaign) -> tuple[Table, ...]:
     """One table for each work; none where a single strategy at a single size was measured."""
     named = compared.named_work_groups(campaign.results)
     placements = (run.spec.placement for _, group in named for run in group.results)
-    if len({(placement.strategy, placement.world_size) for placement in placements}) < 2:
+    if campaign.is_link_search or len({(each.strategy, each.world_size) for each in placements}) < 2:
         return ()
     scaling = entry_scaling(campaign.results)
     return tuple(_strategies(campaign, named, scaling, name, group) for name, group in named)

@@ -31,7 +31,7 @@ def tables(campaign: Campaign) -> Iterator[Table]:
         return latency_s * 1e6 if latency_s else None
 
     yield make_table(
-        sorted(runs, key=lambda run: (run.spec.identity.round, peak(Collective.ALL_REDUCE, run) or 0.0)),
+        sorted(runs, key=lambda run: peak(Collective.ALL_REDUCE, run) or 0.0),
         (
             integer("round", lambda run: run.spec.identity.round),
             text("nodes", lambda run: listing(run.spec.identity.nodes)),
@@ -42,7 +42,7 @@ def tables(campaign: Campaign) -> Iterator[Table]:
         ),
         tone=lambda run: Tone.BAD if run.error else Tone.PLAIN,
         run_id=lambda run: run.spec.identity.run_id,
-        title="Groups, round by round, the slowest first",
+        title="Groups, the slowest first",
         notes=(NCCL_TESTS, "Latency: of an all-reduce of the smallest size."),
     )
     measured = [run for run in runs if run.links]

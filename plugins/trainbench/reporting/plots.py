@@ -204,7 +204,7 @@ def draw(campaign: Campaign) -> dict[str, Figure]:
     """Name -> picture, those that the data can fill."""
     measured = tuple(filter(is_measured, campaign.results))  # drills would distort the curves
     drawable = {"node_variance"} if campaign.nodes and _compared(campaign, rates_by_node(campaign)) else set()
-    if len({result.spec.placement.world_size for result in measured}) > 1:
+    if len({result.spec.placement.world_size for result in measured}) > 1 and not campaign.is_link_search:
         drawable |= set(NAMES[1:])
     if not any(efficiencies(measured)):
         drawable.discard("scaling_efficiency")
@@ -284,13 +284,14 @@ def _draw_nodes(axes: Axes, nodes: Sequence[NodeVerdict], runs: Sequence[Sequenc
     well = [pair for pair in medians if pair[1] not in red]
     points(well, "|", "median", color=INK, markersize=15, markeredgewidth=2.5)
     place = axes.get_yaxis_transform()
-    above: dict[str, Any] = {"xytext": (0, 9), "textcoords": "offset points", "ha": "center"}
     for row, node in enumerate(nodes):
         value, expected = node.samples_per_second, expected_rate(node)
-        if value is None:  # a failed run may have one, which is drawn
-            axes.annotate(f"{word(node)}: no figure", (0.5, row), xycoords=place, color=BAD, **above)
+        if value is None:  # one of its runs may have a figure, which is drawn
+            told = word(node) if runs[row] else f"{word(node)}: no figure"
+            axes.annotate(told, (0.01, row), xycoords=place, color=BAD, va="center")
         elif expected and row in red:
-            axes.annotate(percent(expected.deviation), (value, row), fontsize=9, color=BAD, **above)
+            look: dict[str, Any] = {"xytext": (0, 9), "textcoords": "offset points", "ha": "center", "fontsize": 9}
+            axes.annotate(percent(expected.deviation), (value, row), color=BAD, **look)
 
 
 def _furthest(group: GroupVerdict, most: int) -> Sequence[NodeVerdict]:

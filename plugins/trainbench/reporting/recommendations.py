@@ -60,7 +60,7 @@ def _time(point: ScalingPoint) -> str:
 
 def tables(campaign: Campaign) -> tuple[Table, ...]:
     """Tables, one for each work that was measured on several numbers of GPUs; processes on a CPU have no cost."""
-    if len({result.spec.placement.world_size for result in campaign.results}) < 2:
+    if campaign.is_link_search or len({result.spec.placement.world_size for result in campaign.results}) < 2:
         return ()
     named, scaling = named_work_groups(campaign.results), entry_scaling(campaign.results)
     return tuple(
@@ -206,7 +206,8 @@ class Recommendation(NamedTuple):
 
 def recommendations(campaign: Campaign) -> tuple[Recommendation, ...]:
     """One for each work that several strategies, or several numbers of GPUs, did."""
-    if len({(run.spec.placement.strategy, run.spec.placement.world_size) for run in campaign.results}) < 2:
+    placements = {(run.spec.placement.strategy, run.spec.placement.world_size) for run in campaign.results}
+    if campaign.is_link_search or len(placements) < 2:
         return ()
     named, scaling = named_work_groups(campaign.results), entry_scaling(campaign.results)
     choices = []

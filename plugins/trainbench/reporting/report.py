@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 WORDS = {Tone.GOOD: "All well", Tone.WARN: "Look closer", Tone.BAD: "Action needed"}
 MAX_ALIKE = 3  # findings of one level and category are all shown; of more the first
 MOST_OPEN = 20  # rows of nodes that are well, and of evidence, which few readers look up
+MOST_COMPARED = 40  # rows of each comparison
 OTHER_FILES = {
     "report.html": "this report with charts, in one file",
     "COST_REPORT.md": "prices, cost of each run and node",
@@ -107,7 +108,9 @@ def report_sections(
     """All sections of the report. `pictures`: names of those that can be shown; `compared`: as above."""
     if campaign.judges_nodes:
         yield Section("Verdict", list(_verdict(campaign, pictures)), "verdict")
-    yield from comparison_sections(campaign) if compared is None else compared
+    for section in comparison_sections(campaign) if compared is None else compared:
+        parts = (part for whole in section.tables for part in _begin(whole, MOST_COMPARED, "rows"))
+        yield replace(section, parts=tuple(parts))
     if curves := [Picture(name, name.replace("_", " ")) for name in plots.NAMES[1:] if name in pictures]:
         units = "processes" if all(run.spec.work.device is Device.CPU for run in campaign.results) else "GPUs"
         yield Section(f"Over the number of {units}", curves, "plots", "Plots")
@@ -136,6 +139,13 @@ def _evidence(title: str, parts: Iterable[Part], anchor: str, name: str = "") ->
     return Section(title, closed, anchor, name)
 
 
+def _begin(whole: Table, num_open: int, rest: str) -> Iterator[Part]:
+    """The first rows; the others are closed."""
+    yield replace(whole, rows=whole.rows[:num_open])
+    if closed := whole.rows[num_open:]:
+        yield Closed(replace(whole, rows=closed, notes=(), title=f"{len(closed):,} more {rest}"))
+
+
 def _filled(*tables: Table) -> Iterator[Table]:
     return (table for table in tables if table.rows)
 
@@ -145,9 +155,7 @@ def _verdict(campaign: Campaign, pictures: Collection[str]) -> Iterator[Part]:
     for group in groups:
         whole = verdict_text.verdict_table(campaign, group)
         num_open = max(MOST_OPEN, sum(row.tone is not Tone.GOOD for row in whole.rows))
-        yield replace(whole, rows=whole.rows[:num_open])
-        if rest := whole.rows[num_open:]:
-            yield Closed(replace(whole, rows=rest, title=f"{len(rest):,} more nodes, which are well"))
+        yield from _begin(whole, num_open, "nodes, which are well")
         reasons = (*verdict_text.reason_sentences(group), *verdict_text.fleet_lines(group))
         yield Lines((*reasons, verdict_text.limits_line(group)))
     if not groups and not alone:

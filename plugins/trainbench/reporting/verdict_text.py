@@ -8,11 +8,22 @@ from typing import Any
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import RunResult, Status
 from trainbench.comparison import noise_floor
-from trainbench.core.formats import count, degrees, listing, noise_share, one_line, sentence, share, share_range
+from trainbench.core.formats import (
+    capitalised,
+    count,
+    degrees,
+    listing,
+    noise_share,
+    one_line,
+    sentence,
+    share,
+    share_range,
+)
 from trainbench.core.grouping import grouped
 from trainbench.core.states import AGAINST, MAX_NAMED, METRIC_NAMES, NodeState, fleet_summary, word
 from trainbench.core.tables import Column, Table, Tone, make_table, median_run, text
 from trainbench.core.verdicts import (
+    BAD_LINK,
     DRILL_UNDETECTED,
     IMPOSSIBLE_WORK,
     NO_FIGURE,
@@ -57,7 +68,7 @@ def verdict(campaign: Campaign, *, is_brief: bool = False) -> str:
     campaign that compares runs. `is_brief`: of several nodes without the reasons, which follow it.
     """
     alarms = [finding for finding in campaign.findings if finding.category in (NO_FIGURE, IMPOSSIBLE_WORK)]
-    parts = [sentence(alarm.summary.capitalize()) for alarm in alarms] if campaign.judges_nodes else []
+    parts = [sentence(capitalised(alarm.summary)) for alarm in alarms] if campaign.judges_nodes else []
     drilled, others = _drilled(campaign), _others(campaign)
     is_lone = _is_lone(campaign)
     if not campaign.judges_nodes or is_lone:
@@ -76,7 +87,7 @@ def verdict(campaign: Campaign, *, is_brief: bool = False) -> str:
         )
         noise = noise_floor.headline(campaign) if campaign.campaign_kind is CampaignKind.NOISE else None
         of_runs = (*configuration_tables.headline(campaign), *survey_tables.headline(campaign))
-        answers = filter(None, (recommendations.headline(campaign), *of_runs, noise))
+        answers = filter(None, (recommendations.headline(campaign), *_links(campaign), *of_runs, noise))
         parts += [*answers, _measured(campaign), *([f"No figure from {listing(bad)}."] if bad else [])]
     elif is_lone:
         alone = "Nodes were not compared: each work ran on one node only."
@@ -125,6 +136,12 @@ def _is_lone(campaign: Campaign) -> bool:
 def next_lines(campaign: Campaign) -> tuple[str, ...]:
     """The first step that nodes need which were not drilled."""
     return next_steps(campaign, of_drills=False)[:1]
+
+
+def _links(campaign: Campaign) -> Sequence[str]:
+    """Whom a search for bad links blames."""
+    blamed = [sentence(finding.headline) for finding in campaign.findings if finding.category == BAD_LINK]
+    return blamed or (["No bad node and no bad link was found."] if campaign.is_link_search else [])
 
 
 def _measured(campaign: Campaign) -> str:
@@ -265,7 +282,8 @@ def node_rows(campaign: Campaign) -> tuple[NodeRow, ...]:
 def next_steps(campaign: Campaign, *, of_drills: bool = True) -> tuple[str, ...]:
     """A sentence for each step that nodes which are not well need: "Next for node-3: ..."; impossible work is first."""
     if not campaign.judges_nodes or _is_lone(campaign):
-        return ()
+        links = (finding for finding in campaign.findings if finding.category == BAD_LINK)
+        return tuple(f"Next for {each.subject}: {sentence(one_line(each.resolution))}" for each in links)
     without = {State.WELL} if of_drills else {State.WELL, State.DRILL}
     steps = grouped((row.next_step, row.node) for row in node_rows(campaign) if row.state not in without)
     of_work = dict.fromkeys(each.resolution for each in campaign.findings if each.category == IMPOSSIBLE_WORK)

@@ -166,6 +166,11 @@ class Campaign(Frozen):
         return self.campaign_kind is CampaignKind.NODES
 
     @property
+    def is_link_search(self) -> bool:
+        """Whether its gangs of several sizes look for a bad node or link, and compare no strategies."""
+        return self.campaign_kind is CampaignKind.INTERCONNECT
+
+    @property
     def nodes(self) -> tuple[NodeVerdict, ...]:
         return tuple(node for group in self.groups for node in group.nodes)
 
@@ -209,7 +214,7 @@ class Campaign(Frozen):
         """Failed runs that judge no node, without runs that did not fit into memory, which are rows of the table, those
         without a free node, and those of which an alarm tells: of an impossible work, or ended by one node of a gang.
         """
-        if self.campaign_kind is CampaignKind.INTERCONNECT:
+        if self.is_link_search:
             return ()  # a gang that failed is evidence: the search says whose fault it is
         judged = {group.group_id for group in self.groups} | impossible_works(self.results).keys()
         return tuple(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -111,6 +112,8 @@ def test_a_failed_command_shows_its_last_lines_and_the_campaign_its_id() -> None
     result = trainbench("run", "--", "sh", "-c", "echo one; echo two; exit 3")
     assert result.exit_code == ExitCode.RED
     assert "error: the command ended with exit code 3; last lines:\n| one\n| two\n" in result.stderr
+    (log,) = re.findall(r": its log is (\S+/pod\.log)$", result.stderr, re.MULTILINE)
+    assert Path(log.removeprefix("file://")).read_text().splitlines()[-2:] == ["one", "two"]
     (campaign_id,) = open_store().campaign_ids()
     assert f"campaign: {campaign_id}\n" in result.stdout
     (failed,) = open_store().read_campaign(campaign_id).results

@@ -19,6 +19,7 @@ from bench_image.contract.result import Status
 from tests.builders.commands import document, trainbench, whole_document
 from trainbench.cli.app import ExitCode
 from trainbench.cli.planned import Kept
+from trainbench.cli.run import brief
 from trainbench.core.verdicts import State, Why
 from trainbench.history.history import History
 from trainbench.results.artefacts import Store, open_store
@@ -143,6 +144,13 @@ def test_piped_a_line_says_what_still_runs_where_nothing_ends_for_a_while(monkey
     assert re.search(r"^1/1 node-1 .*: after [\d.]+ m?s still in warmup step=1/5$", result.stderr, re.MULTILINE), (
         result.stderr
     )
+
+
+def test_a_pods_line_is_shown_without_what_stands_beside_it_already() -> None:
+    assert brief("phase=measure window=2/3 steps=24") == "measure window=2/3 steps=24"
+    assert brief("phase=warmup seconds_since_start=18.94") == "warmup"
+    assert brief("Traceback (most recent call last):") == "Traceback (most recent call last):"
+    assert len(brief("x" * 200)) == 100
 
 
 LARGE = ("sqlalchemy", "alembic", "numpy", "pandas", "matplotlib", "airflow", "kubernetes", "trainbench.pipeline")

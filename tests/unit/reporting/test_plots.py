@@ -5,7 +5,8 @@ import struct
 from typing import Any
 
 from bench_image.contract.options import Strategy
-from tests.builders import campaigns, make_cpu_result, make_result, verdicts
+from tests.builders import campaigns, make_cpu_result, make_failed, make_result, verdicts
+from trainbench.core.verdicts import Why
 from trainbench.reporting import plots
 from trainbench.reporting.pictures import PALETTE, drawing, png, svg, tell
 from trainbench.results.readings import is_measured
@@ -58,6 +59,14 @@ def test_several_groups_share_the_rows_of_the_picture() -> None:
     for shown, rows in ((5, 20), (1, 40)):
         figure = plots._node_variance(campaigns.make_campaign(runs[:shown], groups[:shown]))
         assert [len(axes.get_yticks()) for axes in figure.axes] == [rows] * shown
+
+
+def test_a_node_of_which_only_a_run_failed_has_a_figure() -> None:
+    half, whole = make_result("node-1", 10.0), make_failed("node-2")
+    nodes = [verdicts.make_node(node, None, why=Why.FAILED) for node in ("node-1", "node-2")]
+    group = verdicts.make_group(nodes, half.spec.identity.group_id)
+    (axes,) = plots.draw(campaigns.make_campaign([half, whole], [group]))["node_variance"].axes
+    assert [(text.get_text(), text.xy[1]) for text in axes.texts] == [("red: failed", 0), ("red: failed: no figure", 1)]
 
 
 def test_each_work_has_its_own_axes_and_each_strategy_its_own_look() -> None:

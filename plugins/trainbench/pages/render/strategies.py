@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple, cast
 
@@ -58,33 +58,31 @@ class Choice(NamedTuple):
 
 def works(rows: Sequence[StrategyRow]) -> tuple[list[Choice], list[Work]]:
     """The works with a choice, the one that was measured last first, and those with fewer than two measured rows."""
+    of_works = list(grouped(((row.work_key, row.gpu_name), row) for row in rows).values())
+    names = [_name(of[0]) for of in of_works]
     choices, alone = [], []
-    for work in _named(list(grouped(((row.work_key, row.gpu_name), row) for row in rows).values())):
+    for name, of in zip(names, of_works, strict=True):
+        key = of[0].work_key[:8]
+        told = name if names.count(name) == 1 else f"{name}, other settings differ (fingerprint {key})"
+        work = Work(told, gpu_label(f"{key} {of[0].gpu_name or 'CPU'}"), of)
         points = comparable_points(
             [
                 # A row has all that a choice asks of an entry.
                 ScalingPoint(entry=cast("Entry", row), usd_per_gpu_hour=row.usd_per_gpu_hour, startup_s=None)
-                for row in work.rows
+                for row in of
                 if row.is_measured_here
             ]
         )
         if len(points) > 1:
-            choices.append(Choice(work, points, Recommendation(work.name, *cheapest_and_fastest(points))))
+            choices.append(Choice(work, points, Recommendation(told, *cheapest_and_fastest(points))))
         else:
             alone.append(work)
     return sorted(choices, key=lambda choice: choice.at, reverse=True), alone
 
 
-def _named(of_works: Sequence[Sequence[StrategyRow]]) -> Iterator[Work]:
-    names = []
-    for first, *_ in of_works:
-        size = f"batch {first.micro_batch_size} × {first.seq_length} tokens" if first.seq_length else ""
-        parts = (f"{first.model} {first.recipe}", first.gpu_name or "CPU", first.preset, size)
-        names.append(", ".join(filter(None, parts)))
-    for name, rows in zip(names, of_works, strict=True):
-        key = rows[0].work_key[:8]
-        of_name = name if names.count(name) == 1 else f"{name}, other settings differ (fingerprint {key})"
-        yield Work(of_name, gpu_label(f"{key} {rows[0].gpu_name or 'CPU'}"), rows)
+def _name(row: StrategyRow) -> str:
+    size = f"batch {row.micro_batch_size} × {row.seq_length} tokens" if row.seq_length else ""
+    return ", ".join(filter(None, (f"{row.model} {row.recipe}", row.gpu_name or "CPU", row.preset, size)))
 
 
 def choices_table(choices: Sequence[Choice], links: Links) -> Table:
@@ -112,13 +110,10 @@ def choices_table(choices: Sequence[Choice], links: Links) -> Table:
             return f"too noisy beside {listing(noisy, 2)}"
         return f"{share(100 * gain(size(chosen) / size(others[0])))} than {others[0].entry.name}"
 
-    def has_cost(choice: Choice) -> bool:
-        return choice.best.cheapest.has_cost
-
     def cheaper(choice: Choice) -> str:
-        if not has_cost(choice):
-            return ""
-        return ahead(choice, choice.best.cheapest, lambda point: point.price(SAMPLES), lambda ratio: 1 - ratio)
+        cheapest = choice.best.cheapest
+        gain = ahead(choice, cheapest, lambda point: point.price(SAMPLES), lambda ratio: 1 - ratio)
+        return gain if cheapest.has_cost else "no price"
 
     def faster(choice: Choice) -> str:
         return ahead(choice, choice.best.fastest, lambda point: point.hours(SAMPLES), lambda ratio: 1 / ratio - 1)
@@ -127,7 +122,7 @@ def choices_table(choices: Sequence[Choice], links: Links) -> Table:
         choices,
         (
             text("work", work, is_long=True),
-            text("least cost", lambda choice: choice.best.cheapest.entry.name if has_cost(choice) else "no price"),
+            text("least cost", lambda choice: choice.best.cheapest.entry.name),
             figures.USD_PER_1M_TOKENS.own(row=lambda choice: choice.best.cheapest.entry),
             text("cheaper by", cheaper),
             text("least time", lambda choice: choice.best.fastest.entry.name),

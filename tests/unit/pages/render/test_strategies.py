@@ -102,7 +102,7 @@ def test_one_measured_row_compares_nothing() -> None:
 def test_without_a_gpu_processes_are_named_and_no_cost_is_shown() -> None:
     rows = [row("single", 1, 640.0, gpu_name=None), row("ddp", 2, 1152.0, gpu_name=None)]
     assert choice_of(*rows).text == "ddp on 2 processes: 1,152 tokens/s of CPU time"
-    told = ("no price", "n/a", "", "ddp on 2 processes", "1,152", "80.0 % than single on 1 process")
+    told = ("ddp on 2 processes", "n/a", "no price", "ddp on 2 processes", "1,152", "80.0 % than single on 1 process")
     assert cells(choice_of(*rows))[0][1:7] == told
     names = [column.name for column in strategies_table(rows).columns]
     assert "processes" in names
