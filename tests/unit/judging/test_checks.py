@@ -283,6 +283,8 @@ def test_a_busy_node_is_reported_after_three_days_without_a_figure() -> None:
 def test_a_node_that_lost_all_its_gpus_has_the_capacity_that_it_had() -> None:
     (actual,) = absent_node_findings((), (GpuNode(name="gpu-1", num_gpus=0, num_gpus_lost=8),))
     assert (actual.measured, actual.expected) == ("0 GPUs allocatable", "8 GPUs, its capacity")
+    (only,) = absent_node_findings((), (GpuNode(name="gpu-1", num_gpus=0, num_gpus_lost=1),))
+    assert (only.expected, only.summary[:14]) == ("1 GPU, its capacity", "has 1 GPU that")
 
 
 DRILL = Drill(slowdown_pct=20)
