@@ -29,7 +29,7 @@ from trainbench.judging.checks import (
     undetected_drill_findings,
 )
 from trainbench.judging.gangs import gang_node_findings, link_findings, slow_rank_findings
-from trainbench.judging.gpu_checks import broken_gpu_findings, gpu_event_findings, odd_probe_findings
+from trainbench.judging.gpu_checks import gpu_event_findings, odd_probe_findings
 from trainbench.judging.judge import Judgement, Known
 from trainbench.judging.judge import judge as judge_nodes
 from trainbench.judging.levels import NO_LEVELS, Levels, unread_levels
@@ -120,7 +120,6 @@ def _judgement(measured: Measured, reruns: Sequence[RunResult]) -> Judgement:
         earlier=history.node_records(fingerprints, plan.campaign_id, at) if plan.judges_nodes else (),
         baselines=history.baselines(),
         levels=measured.levels.known,
-        broken={node: f.summary for f in broken_gpu_findings((*measured.results, *reruns)) for node in f.nodes},
     )
     return judge_nodes(plan, measured.results, reruns, known)
 

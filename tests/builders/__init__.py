@@ -16,6 +16,7 @@ from tests.builders.results import (
     make_independent,
     make_links,
     make_result,
+    on_gpus,
     spoilt,
 )
 from tests.builders.specs import PARTS, SPEC_FIELDS, fields_of, make_spec, spec_from
@@ -35,6 +36,7 @@ __all__ = [
     "make_links",
     "make_result",
     "make_spec",
+    "on_gpus",
     "spec_from",
     "spoilt",
 ]

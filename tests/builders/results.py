@@ -252,6 +252,14 @@ def make_independent(
     return whole.model_copy(update=update)
 
 
+def on_gpus(result: RunResult, *uuids: str | None) -> RunResult:
+    """The run on GPUs with these UUIDs, of which each rank names its own."""
+    assert result.context
+    gpus = tuple(gpu.model_copy(update={"uuid": uuid}) for gpu, uuid in zip(result.context.gpus, uuids, strict=True))
+    ranks = tuple(rank.model_copy(update={"gpu_uuid": uuid}) for rank, uuid in zip(result.ranks, uuids, strict=True))
+    return result.model_copy(update={"context": result.context.model_copy(update={"gpus": gpus}), "ranks": ranks})
+
+
 def make_failed(
     node: str = "node-1",
     *,

@@ -31,7 +31,7 @@ from bench_image.contract.spec import WHOLE_GPU
 from trainbench.cluster.kubernetes_api import NEEDED, Cluster, ClusterError, Permission, Refused, open_cluster
 from trainbench.cluster.local_nodes import visible_gpus
 from trainbench.cluster.node_marks import GRANT, NEEDED_TO_MARK, Node, name_of
-from trainbench.core.formats import count, listing, one_line, sentence
+from trainbench.core.formats import capitalised, count, listing, one_line, sentence
 from trainbench.core.tables import Table, make_table, text
 from trainbench.history.database import HISTORY_ENV
 from trainbench.params.campaign_kind import CampaignKind
@@ -77,7 +77,7 @@ class Check(Frozen):
     @property
     def sentences(self) -> str:
         """How it is, and what to do."""
-        advice = self.resolution[:1].upper() + self.resolution[1:]
+        advice = capitalised(self.resolution)
         return sentence(self.summary) + (f" {sentence(advice)}" if advice else "")
 
 

@@ -97,6 +97,11 @@ def sentence(text: str) -> str:
     return trimmed if trimmed.endswith((".", "!", "?", "…")) else f"{trimmed}."
 
 
+def capitalised(text: str) -> str:
+    """`text` with a capital first letter, the others as they are."""
+    return text[:1].upper() + text[1:]
+
+
 def count(number: int, noun: str) -> str:
     """ "1 node", "4 nodes"."""
     return f"{number:,} {noun if number == 1 else plural(noun)}"

@@ -100,14 +100,7 @@ TRAITS: Mapping[Why, Trait] = {
         "its latest verdict is older than TRAINBENCH_FRESH_H", "run the check", "was checked lately"),
     Why.WELL: Trait(State.WELL, 1, "is well", "are well", "within its limits, and its verdict is fresh", "nothing"),
 }  # fmt: skip
-STATE_WORDS: Mapping[State, str] = {
-    State.RED: "red",
-    State.ACKNOWLEDGED: "acknowledged",
-    State.DRILL: "drill",
-    State.LOOK: "look",
-    State.NOT_CHECKED: "not checked",
-    State.WELL: "well",
-}
+STATE_WORDS: Mapping[State, str] = {state: state.value.replace("_", " ") for state in State}
 
 
 class NodeState(NamedTuple):

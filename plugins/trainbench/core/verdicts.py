@@ -118,10 +118,21 @@ class Comparison(Frozen):
     is_off: bool = False  # beyond limit and chance to the bad side, in each round
 
     @property
+    def visible(self) -> float:
+        """What limit and chance allow."""
+        return max(self.limit, self.chance or 0.0)
+
+    @property
+    def apart_pct(self) -> float:
+        """How far the slower of two rates is below the faster, in percent: the same for both of two nodes."""
+        return -self.deviation if self.deviation < 0 else 100 * self.deviation / (100 + self.deviation)
+
+    @property
     def is_over(self) -> bool:
         """Whether the figure is faster, smaller or cooler than its limit allows: a remark, never a fault."""
-        good = self.deviation if self.metric is Metric.SAMPLES_PER_SECOND else -self.deviation
-        return good > max(self.limit, self.chance or 0.0)
+        if self.metric is Metric.SAMPLES_PER_SECOND:
+            return self.deviation > 0 and self.apart_pct > self.visible
+        return -self.deviation > self.visible
 
 
 def gpu_title(index: int, uuid: str | None) -> str:

@@ -81,7 +81,7 @@ def _runs(
             gpu_name=gpu_name,
             samples_per_second=rate,
             # Without a GPU it is the resident memory of the process, which depends on what else the host does.
-            memory_gb=memory_gb if gpu_name else None,
+            memory_gb=(memory_gb or None) if gpu_name else None,  # 0 is no measurement
             temperature_c=temperature_c or None,  # a sensor that reads 0 reads nothing
             setup=stored_setup(*setup),
             counts=counts,

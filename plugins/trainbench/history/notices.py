@@ -310,14 +310,13 @@ def _beginning(node: NodeState, nights: Sequence[Night], ended_at: datetime | No
 
 def _after(notice: Notice, node: NodeState, nights: Sequence[Night], tonight: _Tonight) -> Values:
     """The changes of an open notice by tonight's state."""
-    is_of_deviation = notice.why in BY_DEVIATION
     is_same = (node.state, node.why) == (notice.state, notice.why)
     again = tonight.says(node, notice.finding.evidence) if is_same else {}
     if node.state is State.RED:
         if notice.state is not State.RED:
             return tonight.says(node) | {"worsened_at": tonight.campaign.finished_at}
-        return tonight.says(node) if node.why in BY_DEVIATION and not is_of_deviation else again
-    if is_of_deviation:
+        return tonight.says(node, notice.finding.evidence)  # for tonight's reason; what opened it still has to be over
+    if notice.why in BY_DEVIATION or (notice.state is State.RED and notice.deviations):
         last = nights[:NIGHTS_TO_CLOSE]
         if len(last) == NIGHTS_TO_CLOSE and all(night.is_good(notice) for night in last):
             return tonight.end(WELL_AGAIN if node.state is State.WELL else LESS)

@@ -148,9 +148,9 @@ def absent_node_findings(absent: Iterable[AbsentNode], known: Iterable[GpuNode])
             yield _finding(
                 one.name,
                 LOST_GPUS,
-                measured=f"{one.num_gpus} GPUs allocatable",
-                expected=f"{(one.num_gpus or 0) + one.num_gpus_lost} GPUs, its capacity",
-                summary=f"has {one.num_gpus_lost} GPUs that its device plugin calls unhealthy",
+                measured=f"{count(one.num_gpus or 0, 'GPU')} allocatable",
+                expected=f"{count((one.num_gpus or 0) + one.num_gpus_lost, 'GPU')}, its capacity",
+                summary=f"has {count(one.num_gpus_lost, 'GPU')} that its device plugin calls unhealthy",
                 resolution="look for Xid errors in the node's kernel log; reset the GPU or drain the node",
             )
 
@@ -195,7 +195,10 @@ def _finding(node: str, category: str, *, is_missed: bool = True, **words: str) 
     return Finding(level=level, category=category, nodes=(node,), why=why, **words)
 
 
-_AGAIN = {Why.BUSY: "run the drill again when the node is free", Why.FAILED: "repair the node, then drill it again"}
+_AGAIN = {
+    Why.BUSY: "run the drill again when the node is free",
+    **dict.fromkeys((Why.FAILED, Why.BROKEN_GPU), "repair the node, then drill it again"),
+}
 
 
 def undetected_drill_findings(groups: Sequence[GroupVerdict], results: Sequence[RunResult]) -> Iterator[Finding]:
@@ -213,8 +216,10 @@ def undetected_drill_findings(groups: Sequence[GroupVerdict], results: Sequence[
             continue
         # Of several works, and of several expectations, the one by which it was slowest.
         rates = [c.deviation for v in of_node for c in v.comparisons if c.metric is Metric.SAMPLES_PER_SECOND]
-        found = f"{word(of_node[0])}: {of_node[0].reason}" if of_node else "not judged"
-        measured = f"slowed by {slowdown_pct:g} %, {f'measured {percent(min(rates))}' if rates else found}"
+        worst = min(of_node, key=NodeVerdict.urgency, default=None)
+        found = f"{word(worst)}: {worst.reason}" if worst else "not judged"
+        is_shown = rates and worst and not worst.is_red
+        measured = f"slowed by {slowdown_pct:g} %, {f'measured {percent(min(rates))}' if is_shown else found}"
         reasons = {verdict.why for verdict in of_node}
         again = "drill it again with more rounds or a larger drill_slowdown_pct: a node this slow is not detected here"
         yield Finding(

@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.result_sections import Gpu
 from bench_image.contract.work import Device
-from trainbench.core.formats import listing, noise_share, signed
+from trainbench.core.formats import capitalised, listing, noise_share, signed
 from trainbench.core.grouping import grouped
 from trainbench.core.known_values import known_median
-from trainbench.core.states import LEVELS, METRIC_NAMES, METRIC_UNITS, TRAITS, plain_finding
+from trainbench.core.states import METRIC_NAMES, METRIC_UNITS, TRAITS, plain_finding
 from trainbench.core.verdicts import (
     Comparison,
     Finding,
@@ -42,10 +42,11 @@ from trainbench.figure_catalogue.run_figures import (
     TEMPERATURE_MEAN_C,
 )
 from trainbench.judging.gpu_checks import gpu_event_findings
-from trainbench.judging.node_runs import GpuPlace, Key, by_gpu, choice_of, gpu_name
+from trainbench.judging.node_runs import GpuPlace, Key, by_gpu, choice_of
 from trainbench.planning.nodes import GpuNode
-from trainbench.pods.pod_end import EndKind
+from trainbench.pods.pod_end import NOT_FREE, EndKind
 from trainbench.results.fault_isolation import BROKEN_RESULT
+from trainbench.results.readings import gpu_name
 from trainbench.results.setups import setup_of, versions
 
 # Shares of the deviation: a clue explains it from the first on, and explains nothing below the second.
@@ -465,11 +466,6 @@ _CONSEQUENCES = {
 CAUSE_UNKNOWN = "cause_unknown"
 MAX_GPUS = 3  # of a node that get a finding each; the node's reason counts the others
 MAX_PEERS = 100  # peers' runs to compare with: their median needs no more
-_UNKNOWN = {
-    Metric.SAMPLES_PER_SECOND: "no measured figure distinguishes the node from its peers",
-    Metric.MEMORY_GB: "versions, execution and GPU are those of its peers, but it allocated more memory",
-    Metric.TEMPERATURE_C: "its peers are as hot, or their temperature is not known",
-}
 # By how the pod ended, where the cluster reported it, else by the run's status.
 NEXT_STEP: dict[str, str] = {
     Status.OOM: "see which process holds GPU memory on this node; if all nodes fail, use a smaller micro-batch",
@@ -492,14 +488,6 @@ NEXT_STEP: dict[str, str] = {
 }
 
 
-class Scene(NamedTuple):
-    """A node's group, the group's runs, and what the cluster reports of the node."""
-
-    group: GroupVerdict
-    runs: Sequence[RunResult]
-    troubles: Sequence[str]
-
-
 def diagnose(
     groups: Sequence[GroupVerdict], results: Sequence[RunResult], known: Sequence[GpuNode] = ()
 ) -> tuple[Finding, ...]:
@@ -516,17 +504,38 @@ def diagnose(
         runs = of_group.get(group.group_id, ())
         is_lone = len(groups) > 1 and len(group.nodes) == 1
         pair = [node for node in group.nodes if node.why is Why.PAIR]
+        slower = min(pair, key=_slow_pct, default=None)
         for node in group.nodes:
-            if node.why not in _DIAGNOSES or (is_lone and node.why is Why.NOTHING_TO_COMPARE):
-                continue
-            if node in pair and node is not min(pair, key=_slow_pct):
-                continue  # the finding on its slower peer names it
-            scene = Scene(group, runs, troubles.get(node.node, ()))
+            if (node in pair and node is not slower) or (is_lone and node.why is Why.NOTHING_TO_COMPARE):
+                continue  # the finding on the slower of a pair names both
             for one in _by_gpu(node):
-                finding = _DIAGNOSES[one.why](one, scene)
-                nodes = tuple(each.node for each in pair) if one.why is Why.PAIR else (node.node,)
-                findings.append(finding.model_copy(update={"group_id": group.group_id, "nodes": nodes}))
+                if finding := _diagnosed(one, group, runs, troubles.get(node.node, ())):
+                    of: dict[str, Any] = {"group_id": group.group_id}
+                    if node is slower and len(pair) > 1:
+                        summary = f"{TRAITS[Why.PAIR].several}: {node.node} has {one.reason}"
+                        of |= {"nodes": tuple(each.node for each in pair), "summary": summary}
+                    findings.append(finding.model_copy(update=of))
     return tuple(findings)
+
+
+def _diagnosed(
+    node: NodeVerdict, group: GroupVerdict, runs: Sequence[RunResult], troubles: Sequence[str]
+) -> Finding | None:
+    """`runs`: the group's; `troubles`: what the cluster reports of the node. None: it is well, or others explain it."""
+    match node.why:
+        case Why.SLOW | Why.HOT | Why.HEAVY | Why.BEHIND:
+            return _deviates(node, _case(node, group, runs, troubles))
+        case Why.UNSTEADY:
+            return _unsteady(node, group, _case(node, group, runs, troubles))
+        case Why.PAIR:
+            clues = slow_clues(_case(node, group, runs, troubles))
+            cause = f"It is not known which one is off. {capitalised(clues[0].cause)}" if clues else None
+            return _finding(node, Why.PAIR, _rates(node), cause=cause)
+        case Why.FAILED | Why.MISSING:
+            return _gone(node, [run for run in runs if run.spec.identity.node == node.node], troubles)
+        case Why.OTHER_NUMBERS | Why.SHARED | Why.NOISY | Why.OTHER_CHOICE | Why.NOTHING_TO_COMPARE | Why.ONCE:
+            return plain_finding(node)
+    return None
 
 
 def difference_findings(results: Sequence[RunResult]) -> tuple[Finding, ...]:
@@ -564,6 +573,7 @@ _DIFFERENCES = (
 def _by_gpu(node: NodeVerdict) -> Sequence[NodeVerdict]:
     """The node, or each of its GPUs with the node's reason, the worst first, as a node of one GPU."""
     bad = [gpu for gpu in node.gpus if gpu.why is node.why and gpu.state is node.state]
+    most = 1 if node.why is Why.PAIR else MAX_GPUS
     return [
         node.model_copy(
             update={
@@ -572,37 +582,43 @@ def _by_gpu(node: NodeVerdict) -> Sequence[NodeVerdict]:
                 "gpus": (gpu,),
             }
         )
-        for gpu in sorted(bad, key=lambda gpu: (_slow_pct(gpu), gpu.index))[:MAX_GPUS]
+        for gpu in sorted(bad, key=lambda gpu: (_slow_pct(gpu), gpu.index))[:most]
     ] or [node]
+
+
+def _rates(verdict: Verdict) -> list[Comparison]:
+    return [c for c in verdict.comparisons if c.metric is Metric.SAMPLES_PER_SECOND]
 
 
 def _slow_pct(verdict: Verdict) -> float:
     """The deviation of samples/s that decided, if beyond its limit; else that from the peers, or what there is."""
-    decides = [verdict.decides] if verdict.decides and verdict.decides.is_off else []
-    return next((c.deviation for c in (*decides, *_rates(verdict)) if c.metric is Metric.SAMPLES_PER_SECOND), 0.0)
+    rates, decides = _rates(verdict), verdict.decides
+    shown = decides if decides and decides in rates and decides.is_off else next(iter(rates), None)
+    return shown.deviation if shown else 0.0
 
 
-def _case(node: NodeVerdict, scene: Scene) -> Case:
-    """The valid runs of the node, and of its peers. Drilled peers are left out; red ones too, while others are left."""
-    group = scene.group
+def _case(node: NodeVerdict, group: GroupVerdict, runs: Sequence[RunResult], troubles: Sequence[str]) -> Case:
+    """The valid runs of the node, and of its peers; of one GPU those of GPUs. Drilled peers are left out; red ones too,
+    while others are left.
+    """
+    gpu = node.gpus[0] if len(node.gpus) == 1 else None
+    own_key = Key(node.node, GpuPlace(gpu.index, gpu.uuid) if gpu else None)
     judged: list[tuple[Key, RunResult]] = []
-    for run in scene.runs:
-        parts = by_gpu(run)
-        name = run.spec.identity.node
+    for run in runs:
+        name, parts = run.spec.identity.node, by_gpu(run) if gpu else {}
         judged += [(Key(name, place), part) for place, part in parts.items()] or [(Key(name), run)]
-    own_key = Key(node.node, GpuPlace(node.gpus[0].index, node.gpus[0].uuid) if node.gpus else None)
     valid = [
         (key, run)
         for key, run in judged
         if run.status is Status.OK and gpu_name(run) == group.gpu_name and group.choice in (None, choice_of(run))
     ]
-    bad = {Key(other.node) for other in group.nodes if _is_no_example(other) and not other.gpus}
+    bad = {Key(other.node) for other in group.nodes if _is_no_example(other)}
     bad |= {Key(n.node, GpuPlace(gpu.index, gpu.uuid)) for n in group.nodes for gpu in n.gpus if _is_no_example(gpu)}
     peers = [(key, run) for key, run in valid if key != own_key and not run.spec.drill]
     peers = [(key, run) for key, run in peers if key.node != node.node] or peers
     healthy = [run for key, run in peers if key not in bad] or [run for _, run in peers]
     own = [run for key, run in valid if key == own_key]
-    return Case(own, healthy[:: max(len(healthy) // MAX_PEERS, 1)], max(-_slow_pct(node), 0.0), scene.troubles)
+    return Case(own, healthy[:: max(len(healthy) // MAX_PEERS, 1)], max(-_slow_pct(node), 0.0), troubles)
 
 
 def _is_no_example(verdict: NodeVerdict | GpuVerdict) -> bool:
@@ -617,67 +633,58 @@ def _finding(
 ) -> Finding:
     """The finding on the node's reason. `shown`: the comparisons in the columns of measured and expected figures."""
     texts = {
-        "measured": "; ".join(map(_deviation, shown)),
+        "measured": "; ".join(f"{METRIC_NAMES[c.metric]} {signed(c.deviation, METRIC_UNITS[c.metric])}" for c in shown),
         "expected": "; ".join(map(_limit, shown)),
         "summary": f"{TRAITS[node.why].one}: {node.reason}",
         "resolution": clues[0].resolution if clues else TRAITS[node.why].next_step,
     }
-    return Finding(
-        level=LEVELS.get(node.state, Level.INFO),
-        category=category,
-        nodes=(node.node,),
-        why=node.why,
-        evidence=node.off,
-        is_drill=node.is_drill,
-        **texts | fields,
-    )
+    of = {"category": category, "evidence": node.off, "is_drill": node.is_drill}
+    return plain_finding(node).model_copy(update=of | texts | fields)
 
 
-def _deviates(node: NodeVerdict, scene: Scene) -> Finding:
+def _limit(c: Comparison) -> str:
+    side = "below" if c.metric is Metric.SAMPLES_PER_SECOND else "above"
+    return f"at most {c.limit:g}{METRIC_UNITS[c.metric]} {side} {c.source}"
+
+
+def _deviates(node: NodeVerdict, case: Case) -> Finding:
     """Slow, behind, hot or heavy: with the causes of each metric that is off."""
-    case = _case(node, scene)
-    decides = node.decides
-    shown = [*([decides] if decides else ()), *(c for c in node.off if c != decides)]
+    shown = tuple(dict.fromkeys(filter(None, (node.decides, *node.off))))
     clues: list[Clue] = []
     for metric in dict.fromkeys(c.metric for c in shown):
-        found = _CLUES[metric](case)
+        find, unknown = _CLUES[metric]
+        found = find(case)
         # `cause_unknown` comes first where no clue explains enough
         if not found or (metric is Metric.SAMPLES_PER_SECOND and explains_nothing(found[0], case.off_pct)):
-            clues.append(
-                _unknown(_UNKNOWN[metric] if case.peers else "it has no peer to compare its figures with", node)
-            )
+            clues.append(_unknown(node, unknown if case.peers else "it has no peer to compare its figures with"))
         clues += found
     if THERMAL.category in {clue.category for clue in clues}:  # the heat is reported with it
         clues = [clue for clue in clues if clue.category not in ("cooling", "hot")]
-    clues = list({clue.category: clue for clue in reversed(clues)}.values())[::-1]
+    first, *others = list({clue.category: clue for clue in reversed(clues)}.values())[::-1]
     also = (
         f"{clue.cause}, too little to explain it" if explains_nothing(clue, case.off_pct) else clue.cause
-        for clue in clues[1:]
+        for clue in others
     )
-    further = f" (also: {'; '.join(also)})" if len(clues) > 1 else ""
-    return _finding(
-        node,
-        clues[0].category,
-        shown,
-        clues,
-        cause=f"{_sentence(cause_with_share(clues[0], case.off_pct))}{further}",
-    )
+    further = f" (also: {'; '.join(also)})" if others else ""
+    cause = f"{capitalised(cause_with_share(first, case.off_pct))}{further}"
+    return _finding(node, first.category, shown, [first], cause=cause)
 
 
-_CLUES: Mapping[Metric, Callable[[Case], tuple[Clue, ...]]] = {
-    Metric.SAMPLES_PER_SECOND: slow_clues,
-    Metric.MEMORY_GB: memory_clues,
-    Metric.TEMPERATURE_C: temperature_clues,
-}
+_CLUES: Mapping[Metric, tuple[Callable[[Case], tuple[Clue, ...]], str]] = {
+    Metric.SAMPLES_PER_SECOND: (slow_clues, "no measured figure distinguishes the node from its peers"),
+    Metric.MEMORY_GB: (
+        memory_clues, "versions, execution and GPU are those of its peers, but it allocated more memory",
+    ),
+    Metric.TEMPERATURE_C: (temperature_clues, "its peers are as hot, or their temperature is not known"),
+}  # fmt: skip
 
 
-def _unknown(because: str, node: NodeVerdict) -> Clue:
+def _unknown(node: NodeVerdict, because: str) -> Clue:
     return Clue(CAUSE_UNKNOWN, f"nothing explains it: {because}", TRAITS[node.why].next_step)
 
 
-def _unsteady(node: NodeVerdict, scene: Scene) -> Finding:
-    case = _case(node, scene)
-    clues = slow_clues(case) or (_unknown("only its scatter distinguishes the node from its peers", node),)
+def _unsteady(node: NodeVerdict, group: GroupVerdict, case: Case) -> Finding:
+    clues = slow_clues(case) or (_unknown(node, "only its scatter distinguishes the node from its peers"),)
     further = f" (also: {'; '.join(clue.cause for clue in clues[1:])})" if len(clues) > 1 else ""
     lowest = case.gap(SM_CLOCK_MIN_MHZ.value)
     fell = ""
@@ -688,61 +695,24 @@ def _unsteady(node: NodeVerdict, scene: Scene) -> Finding:
         Why.UNSTEADY,
         clues=clues,
         measured=f"a scatter of {noise_share(node.noise_pct)}",
-        expected=f"{noise_share(scene.group.noise_pct)}, as its peers",
-        cause=f"{_sentence(clues[0].cause)}{fell}{further}",
+        expected=f"{noise_share(group.noise_pct)}, as its peers",
+        cause=f"{capitalised(clues[0].cause)}{fell}{further}",
     )
 
 
-def _rates(verdict: Verdict) -> list[Comparison]:
-    return [c for c in verdict.comparisons if c.metric is Metric.SAMPLES_PER_SECOND]
-
-
-def _pair(node: NodeVerdict, scene: Scene) -> Finding:
-    summary = f"{TRAITS[Why.PAIR].several}: {node.node} has {node.reason}"
-    clues = slow_clues(_case(node, scene))
-    cause = f"It is not known which one is off. {_sentence(clues[0].cause)}" if clues else None
-    return _finding(node, Why.PAIR, _rates(node), summary=summary, cause=cause)
-
-
-def _gone(node: NodeVerdict, scene: Scene) -> Finding:
+def _gone(node: NodeVerdict, own: Sequence[RunResult], troubles: Sequence[str]) -> Finding:
     """Failed, or missing: with what the cluster says of the node."""
-    own = [run for run in scene.runs if run.spec.identity.node == node.node]
-    bad = [run for run in own if run.error]
-    of_cluster = f"The cluster says of the node: {listing(scene.troubles)}" if scene.troubles else None
+    of_cluster = f"The cluster says of the node: {listing(troubles)}" if troubles else None
     if node.why is Why.MISSING:
         fields = {"summary": "was expected, but gave no result", "cause": of_cluster}
         return _finding(node, "node_missing", (), (), measured="no result", expected="at least one", **fields)
-    status, kind = (bad[0].status, bad[0].error.kind) if bad and bad[0].error else (Status.ERROR, "")
+    failed = [(run.status, run.error.kind) for run in own if run.error and run.error.kind not in NOT_FREE]
+    status, kind = failed[0] if failed else (Status.ERROR, "")
     return _finding(
         node,
         f"run_{status.value}",
-        measured=f"{len(bad)} of {len(own)} runs failed",
+        measured=f"{len(failed)} of {len(own)} runs failed",
         expected="0",
         cause=of_cluster,
         resolution=NEXT_STEP.get(kind) or NEXT_STEP[status],
     )
-
-
-_DIAGNOSES: Mapping[Why, Callable[[NodeVerdict, Scene], Finding]] = {
-    **dict.fromkeys((Why.SLOW, Why.HOT, Why.HEAVY, Why.BEHIND), _deviates),
-    **dict.fromkeys((Why.FAILED, Why.MISSING), _gone),
-    **dict.fromkeys(
-        (Why.OTHER_NUMBERS, Why.SHARED, Why.NOISY, Why.OTHER_CHOICE, Why.NOTHING_TO_COMPARE, Why.ONCE),
-        lambda node, _: plain_finding(node),
-    ),
-    Why.PAIR: _pair,
-    Why.UNSTEADY: _unsteady,
-}
-
-
-def _deviation(c: Comparison) -> str:
-    return f"{METRIC_NAMES[c.metric]} {signed(c.deviation, METRIC_UNITS[c.metric])}"
-
-
-def _limit(c: Comparison) -> str:
-    side = "below" if c.metric is Metric.SAMPLES_PER_SECOND else "above"
-    return f"at most {c.limit:g}{METRIC_UNITS[c.metric]} {side} {c.source}"
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]

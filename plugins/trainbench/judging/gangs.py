@@ -21,6 +21,7 @@ from trainbench.core.formats import count, figure, listing, share
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import BAD_LINK, NODE_OF_GANGS, Finding, Level
 from trainbench.judging.diagnose import NEXT_STEP
+from trainbench.judging.node_runs import gpu_index
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import BenchmarkParams
 from trainbench.planning.link_search import MOST_ROUNDS, Culprit, GroupState, GroupTest, LinkSearch, Outcome
@@ -338,12 +339,8 @@ def exchange_pct(ranks: Sequence[RankSummary]) -> float:
 
 def place(run: RunResult, rank: RankSummary) -> str:
     """ "node-3, GPU 1"; on the CPU the node alone."""
-    node, local = divmod(rank.rank, run.spec.placement.gpus_per_node)
-    name = run.spec.identity.nodes[node]
-    if run.spec.work.device is not Device.CUDA:
-        return name
-    index = next((gpu.index for gpu in (run.context.gpus if run.context else ()) if gpu.uuid == rank.gpu_uuid), local)
-    return f"{name}, GPU {index}"
+    name = run.spec.identity.nodes[rank.rank // run.spec.placement.gpus_per_node]
+    return f"{name}, GPU {gpu_index(run, rank)}" if run.spec.work.device is Device.CUDA else name
 
 
 def _slow_rank_finding(

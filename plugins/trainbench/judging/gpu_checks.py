@@ -17,11 +17,12 @@ from typing import NamedTuple
 from bench_image.contract.gpu_specs import data_sheet
 from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import GpuTelemetry, Probes, share_field
-from trainbench.core.formats import count, figure, listing
+from trainbench.core.formats import capitalised, count, figure, listing
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Finding, Level, Why, gpu_title
+from trainbench.judging.node_runs import gpu_index
 from trainbench.pods.gangs import failed_rank
-from trainbench.results.readings import gpu_name, most_shared, shared_by
+from trainbench.results.readings import gpu_name, shared_by, shared_gpus
 
 SOURCE = "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"
 
@@ -115,8 +116,8 @@ def gpu_event_findings(results: Sequence[RunResult]) -> tuple[Finding, ...]:
     """The findings on all runs, failed ones too; of one node and kind one finding. Empty where every GPU was silent."""
     events = [event for result in results for event in _events(result)]
     of_nodes = grouped((event[0], event) for event in events)
-    made = (chain(_memory_faults(node, of_node), _link_errors(node, of_node)) for node, of_node in of_nodes.items())
-    return tuple(chain(_xids(events), chain.from_iterable(made), _shared(results)))
+    looks = (_memory_faults, _link_errors, _shared)
+    return tuple(chain(_xids(events), *(look(node, of_node) for node, of_node in of_nodes.items() for look in looks)))
 
 
 def broken_gpu_findings(results: Sequence[RunResult]) -> tuple[Finding, ...]:
@@ -139,7 +140,7 @@ def _xids(events: Sequence[Event]) -> Iterator[Finding]:
         ((node, int(code)), (gpu, times))
         for node, gpu, _ in events
         for code, times in (gpu.xids or {}).items()
-        if code.isdecimal()
+        if times and code.isdecimal()
     )
     for (node, code), of_gpus in seen.items():
         meaning, times = xid(code), count(sum(times for _, times in of_gpus), "time")
@@ -149,7 +150,7 @@ def _xids(events: Sequence[Event]) -> Iterator[Finding]:
             f"Xid {code}, {times}",
             expected="no Xid",
             summary=f"reported Xid {code} on {_names(gpu for gpu, _ in of_gpus)}, {times}",
-            cause=f"{meaning.meaning[0].upper()}{meaning.meaning[1:]}",
+            cause=capitalised(meaning.meaning),
             resolution=meaning.next_step,
             level=meaning.level,
         )
@@ -229,19 +230,19 @@ def _seconds(run: RunResult) -> float:
     return max(1.0, (run.finished_at - run.started_at).total_seconds())
 
 
-def _shared(results: Sequence[RunResult]) -> Iterator[Finding]:
-    for node, runs in grouped((result.spec.identity.node, result) for result in results).items():
-        if worst := most_shared(runs):
-            num_shared = count(len(list(filter(shared_by, runs))), "run")
-            yield _finding(
-                node,
-                "shared_gpu",
-                worst.sentence,
-                expected="nobody else on the GPU",
-                summary=f"was not alone in {num_shared} of {len(runs)}: {worst.sentence}",
-                cause="Other work ran on the same GPU, so the speed says nothing about the machine",
-                resolution="find the processes with nvidia-smi on the node, stop what does not belong, and repeat",
-            )
+def _shared(node: str, events: Sequence[Event]) -> Iterator[Finding]:
+    runs = grouped((id(run), gpu) for _, gpu, run in events).values()
+    if shared := [found for gpus in runs if (found := shared_gpus(gpus))]:
+        worst = max(shared, key=lambda each: each.size)
+        yield _finding(
+            node,
+            "shared_gpu",
+            worst.sentence,
+            expected="nobody else on the GPU",
+            summary=f"was not alone in {count(len(shared), 'run')} of {len(runs)}: {worst.sentence}",
+            cause="Other work ran on the same GPU, so the speed says nothing about the machine",
+            resolution="find the processes with nvidia-smi on the node, stop what does not belong, and repeat",
+        )
 
 
 def _finding(node: str, category: str, measured: str, *, level: Level = Level.WARNING, **words: str) -> Finding:
@@ -347,7 +348,7 @@ def probe_shares(result: RunResult) -> tuple[ProbeShare, ...]:
     if name is None:
         return ()
     promised, bands = data_sheet(name), BANDS.get(name, {})
-    own = [(gpu_title(rank.rank, rank.gpu_uuid), rank.probes) for rank in result.ranks if rank.probes]
+    own = [(gpu_title(gpu_index(result, rank), rank.gpu_uuid), rank.probes) for rank in result.ranks if rank.probes]
     measured: Sequence[tuple[str | None, Probes]] = own or [(None, result.probes)]
     return tuple(
         ProbeShare(rate, getattr(probes, rate), promised[rate], pct, bands.get(rate), gpu)
@@ -357,31 +358,27 @@ def probe_shares(result: RunResult) -> tuple[ProbeShare, ...]:
     )
 
 
-def odd_probe_findings(results: Sequence[RunResult]) -> tuple[Finding, ...]:
-    """A warning for each node, GPU and probe that is below its usual band; of several runs the lowest counts."""
+def odd_probe_findings(results: Sequence[RunResult]) -> Iterator[Finding]:
+    """A warning for each node, GPU and probe that is below its usual band; of several runs the lowest counts. Of a gang
+    only the slowest GPU is known, and not on which node it is.
+    """
     low = grouped(
-        ((result.spec.identity.node, share.gpu, share.rate), (share, result))
+        ((result.spec.identity.nodes, share.gpu, share.rate), (share, result))
         for result in results
         for share in probe_shares(result)
         if share.is_low
     )
-    return tuple(_odd_probe(node, min(seen, key=lambda pair: pair[0].pct)) for (node, _, _), seen in low.items())
-
-
-def _odd_probe(node: str, seen: tuple[ProbeShare, RunResult]) -> Finding:
-    share, result = seen
-    shared = shared_by(result)
-    kind = KINDS[share.rate]
-    expected = (
-        f"{share.band.low_pct:.0f} to {share.band.high_pct:.0f} %" if share.band else "half of what is usual elsewhere"
-    )
-    return Finding(
-        level=Level.WARNING,
-        category=PROBE_ODD,
-        nodes=(node,),
-        measured=f"{share.pct:.0f} % of the data sheet",
-        expected=expected,
-        summary=f"is below what its GPU promises{f', {share.gpu}' if share.gpu else ''}: {share.sentence}",
-        cause=shared.sentence if shared else kind.cause,
-        resolution="repeat it when the GPU is alone" if shared else kind.next_step,
-    )
+    for (nodes, gpu, rate), seen in low.items():
+        share, result = min(seen, key=lambda pair: pair[0].pct)
+        band, kind, shared = share.band, KINDS[rate], shared_by(result)
+        promises = "is below what its GPU promises" if len(nodes) == 1 else "have a GPU that is below what it promises"
+        yield Finding(
+            level=Level.WARNING,
+            category=PROBE_ODD,
+            nodes=nodes,
+            measured=f"{share.pct:.0f} % of the data sheet",
+            expected=f"{band.low_pct:.0f} to {band.high_pct:.0f} %" if band else "half of what is usual elsewhere",
+            summary=f"{promises}{f', {gpu}' if gpu else ''}: {share.sentence}",
+            cause=shared.sentence if shared else kind.cause,
+            resolution="repeat it when the GPU is alone" if shared else kind.next_step,
+        )

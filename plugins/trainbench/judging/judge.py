@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
 from typing import Any
@@ -18,6 +18,7 @@ from bench_image.contract.result import RunResult
 from trainbench.core.baselines import Baseline, in_force
 from trainbench.core.formats import count, listing, noise_share, percent
 from trainbench.core.grouping import grouped
+from trainbench.core.known_values import known_median
 from trainbench.core.natural_order import natural
 from trainbench.core.states import METRIC_NAMES, TRAITS
 from trainbench.core.verdicts import (
@@ -44,7 +45,7 @@ from trainbench.judging.expectations import (
     compare_rate,
     measured,
 )
-from trainbench.judging.gpu_checks import probe_shares
+from trainbench.judging.gpu_checks import broken_gpu_findings, probe_shares
 from trainbench.judging.levels import KnownLevel, level_of
 from trainbench.judging.node_runs import (
     Key,
@@ -58,7 +59,7 @@ from trainbench.judging.node_runs import (
     rates_in_turns,
     scatter_of_run,
 )
-from trainbench.judging.noise import MIN_POOL, MIN_SD, Noise, Pool, Run, median_variance, pooled, to_pct
+from trainbench.judging.noise import MIN_POOL, MIN_SD, Noise, Pool, Run, pooled, to_pct
 from trainbench.judging.past import NodeRecord, Past, night_noise, past_of, records_of, slowdown
 from trainbench.judging.rule import LOOK_SHARE, Decision, Facts, decide, is_suspect, phrase
 from trainbench.params.campaign_kind import CampaignKind
@@ -71,22 +72,18 @@ WIDE_SDS = 3.0  # of a unit that scatters far more than the others: beyond the l
 # Of tonight's figure, in units of one night's: what a night does to a node is in all its rounds and re-runs, and does
 # not average out.
 NIGHT_VARIANCE = 1.0
-MAX_CONTROLS = 3  # one disturbed control must not decide over all suspects
-OTHER_METRICS = (Metric.TEMPERATURE_C, Metric.MEMORY_GB)
+MAX_CONTROLS = 3  # of a group: one disturbed control must not decide over all suspects
 FLEET_CHANGED = "fleet_changed"  # category
 
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What is known beside the results. `earlier`: earlier campaigns of all nodes at these works; `broken`: node -> a
-    phrase on an error of its GPUs that means a broken one.
-    """
+    """What is known beside the results. `earlier`: earlier campaigns of all nodes at these works."""
 
     at: datetime
     earlier: Sequence[NodeRecord] = ()
     baselines: Sequence[Baseline] = ()
     levels: Sequence[KnownLevel] = ()
-    broken: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,9 +131,9 @@ def judge(plan: Plan, results: Sequence[RunResult], reruns: Sequence[RunResult],
         expected = plan.nodes_by_group.get(group_id, ()) if group_id else plan.nodes
 
         def judge_work(of_work: Sequence[RunResult], expected: Sequence[str] = expected) -> list[_Group]:
-            num_units = max(1, sum(num_gpus.values()))
+            looks = len(num_gpus), sum(num_gpus.values())
             made = [
-                _Group(plan, *key, members, known, num_units, again_from)
+                _Group(plan, *key, members, known, looks, again_from)
                 for key, members in by_group(of_work, expected).items()
             ]
             for group in made:
@@ -147,13 +144,17 @@ def judge(plan: Plan, results: Sequence[RunResult], reruns: Sequence[RunResult],
         replaced |= {id(was): run for was, run in zip(of_work, sound, strict=True) if run is not was}
         groups += judged
     suspects = dict.fromkeys(node for group in groups for node in group.suspects)
-    steady = dict.fromkeys(node for group in groups for node in group.steady if suspects and node not in suspects)
+    controls: dict[str, None] = {}
+    for group in groups:
+        if group.suspects:  # what happens to other work, or to other GPUs, says nothing of them
+            steady = (node for node in group.steady if node not in suspects)
+            controls |= dict.fromkeys(sorted(steady, key=lambda node: node not in controls)[:MAX_CONTROLS])
     return Judgement(
         groups=tuple(group.verdict for group in groups),
         results=tuple(replaced.get(id(run), run) for run in results),
         reruns=tuple(replaced.get(id(run), run) for run in reruns),
         suspects=tuple(suspects),
-        controls=tuple(steady)[:MAX_CONTROLS],
+        controls=tuple(controls),
         findings=tuple(finding for group in groups for finding in group.findings),
         failures=tuple(parts.failures),
     )
@@ -182,6 +183,7 @@ class _Group:
     """The nodes of one work and kind of GPU. Everything is computed on demand, from the results to the verdicts.
 
     `planned`: the same by the planned rounds alone, which say what is noise, what peers make, and who runs again.
+    `looks`: numbers of nodes and of units that are looked at tonight, at all works.
     """
 
     def __init__(
@@ -191,14 +193,15 @@ class _Group:
         gpu_name: str | None,
         members: Sequence[NodeRuns],
         known: Known,
-        num_units: int,
+        looks: tuple[int, int],
         again_from: float,
     ) -> None:
         self.plan, self.group_id, self.gpu_name, self.members, self.known = plan, group_id, gpu_name, members, known
-        self.tolerances, self.num_units, self.again_from = plan.params.tolerances, num_units, again_from
+        self.tolerances, self.again_from = plan.params.tolerances, again_from
+        self.num_nodes, self.num_units = looks
         planned = [member.of_rounds(lambda round_: round_ < again_from) for member in members]
         is_planned = all(len(of.runs) == len(member.runs) for of, member in zip(planned, members, strict=True))
-        self.planned = self if is_planned else _Group(plan, group_id, gpu_name, planned, known, num_units, again_from)
+        self.planned = self if is_planned else _Group(plan, group_id, gpu_name, planned, known, looks, again_from)
         all_units = judged_units(members)
         self.runs = _runs(all_units)
         self.units = [unit for unit in all_units if any(run.round < again_from for run in self.runs[unit.key])]
@@ -224,7 +227,7 @@ class _Group:
         uuids: set[str] = set()
         for unit in self.units:  # one GPU never counts for several nodes
             own = {gpu.uuid for run in unit.valid if run.context for gpu in run.context.gpus if gpu.uuid}
-            bad |= {unit.key} if own & uuids and unit.gpu is None else set()
+            bad |= {unit.key} if own & uuids else set()
             uuids |= own
         return bad | set(self.own_noise)
 
@@ -394,7 +397,7 @@ class _Group:
         return len(slow) > 1 and 2 * len(slow) >= len(self.pasts.keys() - self.shared)
 
     def _against_past(self, own: Measured, past: Expected, noise: Noise) -> Comparison:
-        chance = noise.chance(NIGHT_VARIANCE + past.variance, len(self.members))
+        chance = noise.chance(NIGHT_VARIANCE + past.variance, self.num_nodes)
         return compare_rate(own, past, Against.PAST, self.tolerances.past_pct, chance)
 
     def _against_level(self, member: NodeRuns) -> Comparison | None:
@@ -408,48 +411,58 @@ class _Group:
         return compare_rate(own, expected, Against.LEVEL, level.band_pct, chance)
 
     def _of_node(self, member: NodeRuns) -> tuple[Comparison, ...]:
-        return tuple(filter(None, (self.past.get(member.node), self._against_level(member))))
+        """A whole node beside its past and its level."""
+        compared = [self.past.get(member.node), self._against_level(member)]
+        if past := self.pasts.get(member.node):
+            for metric, limit in self.limits.items():
+                own, before = member.value(metric), getattr(past, metric.value)
+                if own is not None and before is not None:
+                    earlier = Expected(before, past.expected.source)
+                    compared.append(compare_other(metric, own, earlier, Against.PAST, limit))
+        return tuple(filter(None, compared))
 
     # Memory and temperature.
 
     @cached_property
-    def others(self) -> dict[Key, list[Comparison]]:
+    def limits(self) -> Mapping[Metric, float]:
+        return {Metric.TEMPERATURE_C: self.tolerances.temperature_c, Metric.MEMORY_GB: self.tolerances.memory_pct}
+
+    @cached_property
+    def others(self) -> Mapping[Key, Sequence[Comparison]]:
+        """Of each unit, beside those of several peers."""
         found: dict[Key, list[Comparison]] = {unit.key: [] for unit in self.units}
         drilled = {unit.key for unit in self.units if unit.is_drill}
-        for metric in OTHER_METRICS:
-            limit = self.tolerances.temperature_c if metric is Metric.TEMPERATURE_C else self.tolerances.memory_pct
+        for metric, limit in self.limits.items() if self.num_peers > 1 else ():
             values = {unit.key: value for unit in self.units if (value := unit.value(metric)) is not None}
             expected = by_peers(values, drilled, 1)
             for key, value in values.items():
-                peers, past = expected(key) if self.num_peers > 1 else None, self.pasts.get(key.node)
-                before = getattr(past, metric.value) if past and key.gpu is None else None
-                if peers:
+                if peers := expected(key):
                     found[key].append(compare_other(metric, value, peers, Against.PEERS, limit))
-                if past and before is not None:
-                    earlier = Expected(before, past.expected.source)
-                    found[key].append(compare_other(metric, value, earlier, Against.PAST, limit))
         return found
 
     @cached_property
     def num_peers(self) -> int:
         """The most peers that a unit has."""
-        nodes = {unit.node for unit in self.units}
-        return max(len(nodes) - 1, len(self.units) - 1)
+        return max(len(self.units_of) - 1, len(self.units) - 1)
 
     # Verdicts.
+
+    @cached_property
+    def units_of(self) -> Mapping[str, Sequence[NodeRuns]]:
+        """Node -> its units with a figure."""
+        return grouped((unit.node, unit) for unit in self.units)
 
     @cached_property
     def verdict(self) -> GroupVerdict:
         rates = [math.exp(own.mean) for own in self.planned.measured.values()]
         noise = self.planned.pool.noise
-        typical = median_variance(self.planned.num_rounds) * (1 + median_variance(max(len(self.members) - 1, 1)))
         return GroupVerdict(
             group_id=self.group_id,
             gpu_name=self.gpu_name,
             nodes=tuple(self._node(member) for member in self.members),
             spread_pct=100 * (max(rates) - min(rates)) / statistics.median(rates) if len(rates) > 1 else None,
             noise_pct=100 * noise.sd if noise else None,
-            detectable_pct=to_pct(noise.chance(typical, self.num_units)) if noise else None,
+            detectable_pct=known_median(c.chance for c in self.planned.against_peers.values() if c),
             choice=self.members[0].choice if self.members else None,
         )
 
@@ -463,7 +476,7 @@ class _Group:
         worst = min(past, key=lambda c: c.deviation)
         dates = {slowdown(self.pasts[node.node], self.tonight[node.node]) for node in nodes}
         since = f" {next(iter(dates))}" if len(dates) == 1 else ""
-        of_all = "all" if len(nodes) == len(self.members) else f"{len(nodes)} of {len(self.members)}"
+        changed, members = len(self.changed), len(self.members)
         finding = Finding(
             level=Level.WARNING,
             category=FLEET_CHANGED,
@@ -474,85 +487,77 @@ class _Group:
             expected=f"their own past, within {worst.limit:g} %",
             evidence=tuple(past[:1]),
             summary=f"have become slower{since}: {percent(statistics.median(c.deviation for c in past))} in the median "
-            f"against their own past; {of_all} nodes of this kind did, so no single node is at fault",
+            f"against their own past; {'all' if changed == members else f'{changed} of {members}'} nodes of this kind "
+            "did, so no single node is at fault",
             resolution=TRAITS[Why.CHANGED].next_step,
         )
         return (finding,)
 
     def _node(self, member: NodeRuns) -> NodeVerdict:
         gpus = tuple(
-            GpuVerdict(
-                index=unit.gpu.index,
-                uuid=unit.gpu.uuid,
-                **self._judged(member, unit, [unit] if unit.key in self.measured else []),
-            )
+            GpuVerdict(index=unit.gpu.index, uuid=unit.gpu.uuid, **self._judged(member, unit))
             for unit in judged_units([member])
             if unit.gpu
         )
-        units = [unit for unit in self.units if unit.node == member.node]
-        judged = self._judged(member, member, units, gpus)
-        return NodeVerdict(node=member.node, gpu_name=member.gpu_name, gpus=gpus, **judged)
+        return NodeVerdict(node=member.node, gpu_name=member.gpu_name, gpus=gpus, **self._judged(member, member, gpus))
 
-    def _judged(
-        self, member: NodeRuns, of: NodeRuns, units: Sequence[NodeRuns], gpus: Sequence[GpuVerdict] = ()
-    ) -> dict[str, Any]:
-        """The fields of a verdict: `of` is the node, or one GPU of it; `units`: those of its units with a figure."""
-        if unjudged := self._unjudged(of, is_measured=bool(units)):
-            failed = "; ".join(f"{gpu.name}: {gpu.reason}" for gpu in gpus if gpu.why is unjudged.why)
+    def _judged(self, member: NodeRuns, of: NodeRuns, gpus: Sequence[GpuVerdict] = ()) -> dict[str, Any]:
+        """The fields of a verdict: `of` is the node, or one GPU of it."""
+        units = [unit for unit in self.units_of.get(of.node, ()) if of is member or unit.key == of.key]
+        broken = "; ".join(dict.fromkeys(finding.summary for finding in broken_gpu_findings(of.runs)))
+        if unjudged := self._unjudged(of, broken, is_measured=bool(units)):
+            failed = "; ".join(f"{gpu.name}: {gpu.reason}" for gpu in gpus if gpu.why is unjudged.why and not broken)
             decision = unjudged._replace(reason=failed or unjudged.reason)
             return {**decision._asdict(), "num_runs": len(of.valid), "is_drill": of.is_drill}
         ordered = sorted(units, key=lambda unit: c.deviation if (c := self.against_peers[unit.key]) else 0.0)
         worst, fastest = ordered[0], ordered[-1]
-        peers, planned = self.against_peers[worst.key], self.planned
-        others = sorted((c for unit in units for c in self.others[unit.key]), key=lambda c: c.deviation)
-        hottest = {(c.metric, c.against): c for c in others}
-        comparisons = (*([peers] if peers else []), *(() if of.gpu else self._of_node(member)), *hottest.values())
-        planned_comparisons = (
-            *(c for unit in units if (c := planned.against_peers[unit.key])),
-            *(() if of.gpu else planned._of_node(member)),
-        )
-        decision = decide(self._facts(member, units, worst, comparisons, planned_comparisons))
+        facts = self._facts(member, of, units, worst, broken)
+        decision = decide(facts)
         reason, named = decision.reason, [gpu for gpu in gpus if gpu.why is decision.why]
-        if named and decision.why is not Why.WELL:
+        if named and decision.why not in (Why.WELL, Why.BROKEN_GPU):
             reason = f"{_named(named, gpus)}: {reason}"
-        noise = planned.own_noise.get(worst.key, planned.pool.noise)
+        noise = self.planned.own_noise.get(worst.key, self.planned.pool.noise)
         return {
             **decision._asdict(),
             "reason": reason,
             "num_runs": len(of.valid),
-            "comparisons": comparisons,
+            "comparisons": facts.comparisons,
             "samples_per_second": self.measured[worst.key].value,
-            "memory_gb": worst.value(Metric.MEMORY_GB),
-            "temperature_c": worst.value(Metric.TEMPERATURE_C),
+            "memory_gb": of.value(Metric.MEMORY_GB),
+            "temperature_c": of.value(Metric.TEMPERATURE_C),
             "noise_pct": 100 * noise.sd if noise else None,
             "is_drill": of.is_drill,
-            "remarks": tuple(self._remarks(of, comparisons, fastest, decision.why)),
+            "remarks": tuple(self._remarks(of, facts.comparisons, fastest, decision.why)),
         }
 
-    def _facts(
-        self,
-        member: NodeRuns,
-        units: Sequence[NodeRuns],
-        worst: NodeRuns,
-        comparisons: Sequence[Comparison],
-        planned: Sequence[Comparison],
-    ) -> Facts:
-        node, past, record = member.node, self.pasts.get(member.node), self.tonight.get(member.node)
-        slow = any(c.against is Against.PAST and c.is_off for c in comparisons)
+    def _facts(self, member: NodeRuns, of: NodeRuns, units: Sequence[NodeRuns], worst: NodeRuns, broken: str) -> Facts:
+        node, planned = member.node, self.planned
+        past, record, past_rate = self.pasts.get(node), self.tonight.get(node), None if of.gpu else self.past.get(node)
+        others = grouped((c.metric, c) for unit in units for c in self.others[unit.key]).values()
+        comparisons = (
+            self.against_peers[worst.key],
+            *(() if of.gpu else self._of_node(member)),
+            *(max(of_units, key=lambda c: c.deviation) for of_units in others),
+        )
+        asking = [planned.against_peers[unit.key] for unit in units]
+        asking += [] if of.gpu else planned._of_node(member)
+        asked = (c.against for c in asking if c and node in self.suspects and is_suspect([c]))
         accepted = record and in_force(self.known.baselines, node, record.fingerprint, self.known.at)
         reran = (run.error for run in member.runs if run.spec.identity.round >= self.again_from)
         no_result = next((error.message for error in reran if error), "none gave a result")
-        pool = self.planned.pool.noise
-        own = [noise.sd for unit in units if (noise := self.planned.own_noise.get(unit.key))]
+        shares = (share for run in member.valid[:1] for share in probe_shares(run))
+        pool, only_peer = planned.pool.noise, self.num_peers == 1
+        own = [noise.sd for unit in units if (noise := planned.own_noise.get(unit.key))]
         unsteady = ""
         if own and pool:
             of_peers = noise_share(100 * pool.sd)
             unsteady = f"its figures scatter by {noise_share(100 * max(own))}, those of its peers by {of_peers}"
         return Facts(
-            comparisons=tuple(comparisons),
+            comparisons=tuple(filter(None, comparisons)),
             tolerances=self.tolerances,
-            only_peer=self.num_peers == 1,
-            pair_cleared=any(
+            only_peer=only_peer,
+            pair_cleared=only_peer
+            and any(
                 not c.is_off and len(c.rounds) > 1
                 for unit in self.units
                 if unit.node in self.suspects and (c := self.against_peers.get(unit.key))
@@ -560,13 +565,12 @@ class _Group:
             is_drill=member.is_drill,
             fleet_changed=node in self.changed,
             has_accepted_level=accepted is not None and accepted.node is not None,
-            since=slowdown(past, record) if slow and past and record else "",
+            since=slowdown(past, record) if past and record and past_rate and past_rate.is_off else "",
             unsteady=unsteady,
             shared=next((shared.sentence for run in member.valid if (shared := shared_by(run))), ""),
-            broken=self.known.broken.get(node, ""),
-            probes="" if comparisons else "; ".join(s.sentence for run in member.valid[:1] for s in probe_shares(run)),
-            planned=tuple(planned),
-            is_again=node in self.suspects and is_suspect(planned),
+            broken=broken,
+            probes="" if any(comparisons) else "; ".join(share.sentence for share in shares),
+            asked=tuple(dict.fromkeys(asked)),
             num_again=len(self.measured[worst.key].rounds) - 1,
             no_rerun=f"no re-run decided: {no_result}" if self.plan.has_reruns else "no re-run was planned",
         )
@@ -581,7 +585,7 @@ class _Group:
             over.append(f"{gpu_title(fastest.gpu.index, fastest.gpu.uuid)}: {phrase(of_gpu)}")
         remarks = [f"{better}: better than expected, or the others are worse" for better in over if why is not Why.PAIR]
         if member.on_gpu and member.valid:
-            missing = [METRIC_NAMES[metric] for metric in OTHER_METRICS if member.value(metric) is None]
+            missing = [METRIC_NAMES[metric] for metric in self.limits if member.value(metric) is None]
             remarks += [f"no {listing(missing)} was measured"] if missing else []
         if member.valid and member.strays:
             remarks.append(f"{count(len(member.strays), 'run')} not compared: {self._chosen(member)}")
@@ -591,7 +595,7 @@ class _Group:
         chosen = listing(dict.fromkeys(choice_of(run) for run in member.strays))
         return f"its program chose {chosen}, those of its peers {member.choice}"
 
-    def _unjudged(self, member: NodeRuns, *, is_measured: bool) -> Decision | None:
+    def _unjudged(self, member: NodeRuns, broken: str, *, is_measured: bool) -> Decision | None:
         """The verdict on a node or GPU with a failed run or without figures of this work; None: it is judged."""
         planned = [run for run in member.runs if run.spec.identity.round < self.again_from]
         failed = [run for run in planned if run in member.failed]
@@ -608,6 +612,6 @@ class _Group:
             why, reason = Why.OTHER_CHOICE, self._chosen(member)
         else:
             return None
-        if broken := self.known.broken.get(member.node):
+        if broken:
             return Decision(State.RED, Why.BROKEN_GPU, f"{broken}; {reason}")
         return Decision(TRAITS[why].state, why, reason)

@@ -22,12 +22,13 @@ from bench_image.contract.frozen import Frozen
 from bench_image.contract.options import Strategy
 from bench_image.contract.parse import explain
 from bench_image.contract.result import RunResult, Status
+from trainbench.core.formats import figure
 from trainbench.core.grouping import grouped
 from trainbench.core.user_error import UserError
 from trainbench.core.verdicts import Finding, Level, LevelSource
-from trainbench.judging.node_runs import by_gpu, gpu_name
+from trainbench.judging.node_runs import by_gpu
 from trainbench.judging.noise import Noise, joined
-from trainbench.results.readings import shared_by
+from trainbench.results.readings import gpu_name, shared_by
 from trainbench.results.setups import gpu_uuids, setup_of
 
 SHIPPED_FILE = "levels.toml"
@@ -79,11 +80,11 @@ class KnownLevel(Frozen):
 
     @property
     def description(self) -> str:
-        """ "NVIDIA H200, mistral-7b qlora tuned, single, batch 8 x 512 tokens: 38.0 samples/s per GPU (±6.1 %)"."""
+        """ "NVIDIA H200, mistral-7b qlora tuned, single, batch 8 x 512 tokens: 38.55 samples/s per GPU (±6.1 %)"."""
         gpus = "" if self.gpus == 1 else f" on {self.gpus} GPUs"
         return (
             f"{self.gpu_name}, {self.model} {self.recipe} {self.preset}, {self.strategy}{gpus}, {self.shape}: "
-            f"{self.samples_per_second:.4g} samples/s per GPU (±{self.band_pct:.1f} %)"
+            f"{figure(self.samples_per_second)} samples/s per GPU (±{self.band_pct:.1f} %)"
         )
 
     def expected_of(self, result: RunResult) -> float:
@@ -165,7 +166,8 @@ def made_levels(
 
 def _made(results: Sequence[RunResult], program: str, as_of: date, files: Sequence[str]) -> KnownLevel:
     parts = [part for result in results for part in (by_gpu(result).values() or [result])]
-    rates = grouped((gpu_uuids(part), math.log(rate)) for part in parts if (rate := _rate_per_gpu(part)))
+    known = ((part, rate) for part in parts if (rate := part.performance.samples_per_second))
+    rates = grouped((gpu_uuids(part), math.log(rate / part.spec.placement.world_size)) for part, rate in known)
     medians = [statistics.median(of_one) for of_one in rates.values()]
     within = joined(Noise(statistics.stdev(one), len(one) - 1) for one in rates.values() if len(one) > 1)
     spread_pct = 100 * math.hypot(_between(medians), within.sd if within else 0.0)
@@ -192,11 +194,6 @@ def _made(results: Sequence[RunResult], program: str, as_of: date, files: Sequen
         files=tuple(files),
         as_of=as_of,
     )
-
-
-def _rate_per_gpu(part: RunResult) -> float | None:
-    rate, placement = part.performance.samples_per_second, part.spec.placement
-    return rate and rate / placement.world_size
 
 
 def _between(medians: Sequence[float]) -> float:

@@ -30,6 +30,7 @@ from trainbench.core.verdicts import Metric
 from trainbench.figure_catalogue.run_figures import TEMPERATURE_MEAN_C
 from trainbench.judging.noise import MIN_SD, Run
 from trainbench.pods.pod_end import NOT_FREE
+from trainbench.results.readings import gpu_name
 
 NO_RESULTS = "no-results"  # group_id when no run gave a result
 
@@ -133,12 +134,6 @@ def choice_of(result: RunResult) -> str:
     ran = result.effective_spec.work
     checkpointing = result.chosen.checkpointing if result.chosen else "on" if ran.gradient_checkpointing else "off"
     return f"micro-batch {ran.micro_batch_size}, checkpointing {checkpointing}"
-
-
-def gpu_name(result: RunResult) -> str | None:
-    """NVML's name of the run's GPUs; None on the CPU and for runs that failed before they read it."""
-    names = {gpu.name for gpu in result.context.gpus} if result.context else set()
-    return " + ".join(sorted(names)) or None
 
 
 def latest_results(results: Iterable[RunResult]) -> list[RunResult]:
@@ -274,6 +269,13 @@ def is_split(result: RunResult) -> bool:
     return spec.placement.strategy is Strategy.INDEPENDENT and spec.placement.gpus_per_node > 1 and bool(result.ranks)
 
 
+def gpu_index(result: RunResult, rank: RankSummary) -> int:
+    """The index of a rank's GPU on its node: of the GPU that it names, whatever its number."""
+    gpus = result.context.gpus if result.context else ()
+    local = rank.rank % result.spec.placement.gpus_per_node
+    return next((gpu.index for gpu in gpus if gpu.uuid and gpu.uuid == rank.gpu_uuid), local)
+
+
 def by_gpu(result: RunResult) -> dict[GpuPlace, RunResult]:
     """Each GPU's own run, by index: its rank's figures and status, its own telemetry; host and versions are the node's.
 
@@ -282,11 +284,8 @@ def by_gpu(result: RunResult) -> dict[GpuPlace, RunResult]:
     if not is_split(result):
         return {}
     gpus = result.context.gpus if result.context else ()
-    places = {gpu.uuid: GpuPlace(gpu.index, gpu.uuid) for gpu in gpus if gpu.uuid}
-    ranks: dict[GpuPlace, RankSummary | None] = {
-        places.get(rank.gpu_uuid or "", GpuPlace(rank.rank, rank.gpu_uuid)): rank for rank in result.ranks
-    }
-    ranks |= {place: None for place in places.values() if place not in ranks}
+    ranks: dict[GpuPlace, RankSummary | None] = {GpuPlace(gpu.index, gpu.uuid): None for gpu in gpus if gpu.uuid}
+    ranks |= {GpuPlace(gpu_index(result, rank), rank.gpu_uuid): rank for rank in result.ranks}
     return {place: _of_rank(result, place.uuid, ranks[place]) for place in sorted(ranks, key=GpuPlace.order)}
 
 

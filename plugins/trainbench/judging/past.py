@@ -22,7 +22,7 @@ from trainbench.core.known_values import known_median
 from trainbench.core.verdicts import Metric
 from trainbench.judging import noise
 from trainbench.judging.expectations import Expected
-from trainbench.judging.node_runs import gpu_name, judged_rate, run_figure
+from trainbench.judging.node_runs import judged_rate, run_figure
 from trainbench.judging.noise import (
     MIN_SD,
     PRIOR,
@@ -33,7 +33,7 @@ from trainbench.judging.noise import (
     median_noise,
     median_variance,
 )
-from trainbench.results.readings import shared_by
+from trainbench.results.readings import gpu_name, shared_by
 from trainbench.results.setups import Setup, change_phrases, setup_of
 
 BASELINE_NIGHTS = 10  # the first ones make the baseline

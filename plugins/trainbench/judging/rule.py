@@ -47,8 +47,7 @@ class Facts(NamedTuple):
     shared: str = ""  # a phrase on the other programs on its GPUs
     broken: str = ""  # a phrase on an error that means a broken GPU
     probes: str = ""  # a phrase on what its probes reach of the data sheet
-    planned: tuple[Comparison, ...] = ()  # the comparisons by the planned rounds alone
-    is_again: bool = False  # these asked for re-runs, and the node is one that runs again
+    asked: tuple[Against, ...] = ()  # the expectations by which its planned rounds asked for re-runs
     num_again: int = 0  # re-runs that gave a figure
     no_rerun: str = ""  # a phrase: why no re-run decides, where none gave a figure
 
@@ -81,12 +80,12 @@ def is_suspect(planned: Sequence[Comparison]) -> bool:
 
 def decide(facts: Facts) -> Decision:
     if facts.broken:
-        found = _made(Why.BROKEN_GPU, facts.broken)
-    elif (slow := _slow(facts)) and facts.shared:
+        return _made(Why.BROKEN_GPU, facts.broken)
+    if (slow := _slow(facts)) and facts.shared:
         found = _made(Why.SHARED, facts.shared, slow.reason)
     else:
         found = slow or _not_slow(facts)
-        if facts.is_again and not facts.num_again:
+        if facts.asked and not facts.num_again:
             found = found._replace(reason=f"{found.reason}; {facts.no_rerun}")
     if facts.is_drill and found.state is not State.NOT_CHECKED:
         return found._replace(state=State.DRILL, why=Why.SLOW if found.why is Why.SLOW else Why.DRILL)
@@ -109,7 +108,7 @@ def _slow(facts: Facts) -> Decision | None:
             always = f"as it always was ({phrase(seen)}): accept its level if that is meant"
             return _made(Why.SLOW, always, by=peers)
         return _made(Why.SLOW, phrase(seen) if seen else "", facts.since, by=peers)
-    if facts.fleet_changed and peers and abs(peers.deviation) <= _visible(peers):
+    if facts.fleet_changed and peers and peers.apart_pct <= peers.visible:
         return None  # it and its only peer have become slower
     decides = facts.first(past, level)
     if decides and decides.is_off:
@@ -129,20 +128,19 @@ def _not_slow(facts: Facts) -> Decision:
             worst = max(off, key=lambda c: c.deviation)
             found = _made(why, *(phrase(c) for c in off if c is not worst), by=worst)
             return found._replace(state=State.RED) if metric in facts.tolerances.also_red else found
-    if level and level.is_off and not (facts.only_peer and past):
+    if level and level.is_off:
         return _made(Why.BEHIND, by=level)
     is_pair = facts.only_peer and not facts.pair_cleared
-    if is_pair and peers and not facts.first(past, level) and abs(peers.deviation) > _visible(peers):
+    if is_pair and peers and not facts.first(past, level) and peers.apart_pct > peers.visible:
         return _made(Why.PAIR, by=peers)
     if facts.unsteady:
         return _made(Why.UNSTEADY, facts.unsteady)
-    if facts.is_again and facts.num_again and not any(c and c.is_off for c in (peers, past, level)):
-        asked = {(c.metric, c.against) for c in facts.planned if is_suspect([c])}
-        return _made(Why.ONCE, *(phrase(c) for c in facts.comparisons if (c.metric, c.against) in asked))
     for c in (peers, past):
         is_accepted = c is peers and facts.has_accepted_level
         if c and c.deviation < -max(LOOK_SHARE * c.limit, c.chance or 0.0) and not is_accepted:
             return _made(Why.BEHIND, by=c)
+    if facts.asked and facts.num_again and not any(c and c.is_off for c in (peers, past, level)):
+        return _made(Why.ONCE, *(phrase(c) for c in map(facts.of, facts.asked) if c))
     return _visibly_well(facts)
 
 
@@ -162,10 +160,6 @@ def _visibly_well(facts: Facts) -> Decision:
         )
     shown = level if decides is past and level and not peers else decides
     return Decision(State.WELL, Why.WELL, well_phrase(shown), decided_by=(shown.metric, shown.against))
-
-
-def _visible(c: Comparison) -> float:
-    return max(c.limit, c.chance or 0.0)
 
 
 def phrase(c: Comparison) -> str:

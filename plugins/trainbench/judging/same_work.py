@@ -18,7 +18,8 @@ from bench_image.contract.result_sections import Performance
 from trainbench.core.formats import listing
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import OTHER_WORK, Finding, Level, gpu_title
-from trainbench.judging.node_runs import choice_of, gpu_name
+from trainbench.judging.node_runs import choice_of, gpu_index
+from trainbench.results.readings import gpu_name
 
 FIRST_LOSS_PCT = 0.1  # of the peers' first loss: over 3 times what equal runs differ by
 MEAN_LOSS_PCT = 0.5  # of the peers' mean loss: over 8 times. Errors of rounding grow with the steps
@@ -104,7 +105,7 @@ def _members(place: int, result: RunResult) -> Iterator[_Member]:
         yield _Member(place, None, node, node, result.performance, parameters)
     for rank, performance in own:
         if rank.status is Status.OK:
-            gpu = gpu_title(rank.rank, rank.gpu_uuid)
+            gpu = gpu_title(gpu_index(result, rank), rank.gpu_uuid)
             yield _Member(place, rank.rank, node, f"{node}, {gpu}", performance, parameters)
 
 
@@ -156,9 +157,9 @@ _FIGURES = (
 def _failed(result: RunResult, reasons: dict[int | None, str]) -> RunResult:
     """The result as failed; of independent ranks only the odd ones fail. An error of the run itself comes first."""
     node = result.spec.identity.node
+    of = {own.rank: f"GPU {gpu_index(result, own)} of {node}" for own in result.ranks}
     texts = [
-        f"{node if rank is None else f'GPU {rank} of {node}'} computes something else: {reason}"
-        for rank, reason in reasons.items()
+        f"{node if rank is None else of[rank]} computes something else: {reason}" for rank, reason in reasons.items()
     ]
     before = (result.error.message,) if result.error else ()
     message = "; ".join((*before, *texts))[:4000]

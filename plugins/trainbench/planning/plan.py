@@ -545,7 +545,8 @@ def confirm_specs(plan: Plan, suspects: Collection[str], controls: Collection[st
 
     Two rounds, because with one a fleet of 256 nodes, of which 1 % of the runs are disturbed, has a node that is red by
     two chances in 2.6 % of its nights. `controls` are nodes that are well: their own change between first run and
-    re-run is taken out of the suspects'. Up to three, so that one disturbed control does not decide.
+    re-run is taken out of the suspects'. Up to three of a work and kind of GPU, so that one disturbed one does not
+    decide.
     """
     nodes = {*suspects, *controls}
     return tuple(

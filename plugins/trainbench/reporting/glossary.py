@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainbench.core.formats import sentence
+from trainbench.core.formats import capitalised, sentence
 from trainbench.core.states import STATE_WORDS, TRAITS, NodeState, word
 from trainbench.core.tables import Table, make_table, text, text_columns
 from trainbench.figure_catalogue.catalogue import FIGURES
@@ -32,4 +32,4 @@ def tables() -> tuple[Table, Table]:
 
 
 def _said(phrase: str) -> str:
-    return sentence(phrase[:1].upper() + phrase[1:]).replace("`", "")
+    return sentence(capitalised(phrase)).replace("`", "")

@@ -8,7 +8,17 @@ from typing import Any
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import RunResult, Status
 from trainbench.comparison import noise_floor
-from trainbench.core.formats import count, degrees, listing, noise_share, one_line, sentence, share, share_range
+from trainbench.core.formats import (
+    capitalised,
+    count,
+    degrees,
+    listing,
+    noise_share,
+    one_line,
+    sentence,
+    share,
+    share_range,
+)
 from trainbench.core.grouping import grouped
 from trainbench.core.states import AGAINST, MAX_NAMED, METRIC_NAMES, NodeState, fleet_summary, word
 from trainbench.core.tables import Column, Table, Tone, make_table, median_run, text
@@ -58,7 +68,7 @@ def verdict(campaign: Campaign, *, is_brief: bool = False) -> str:
     campaign that compares runs. `is_brief`: of several nodes without the reasons, which follow it.
     """
     alarms = [finding for finding in campaign.findings if finding.category in (NO_FIGURE, IMPOSSIBLE_WORK)]
-    parts = [sentence(alarm.summary.capitalize()) for alarm in alarms] if campaign.judges_nodes else []
+    parts = [sentence(capitalised(alarm.summary)) for alarm in alarms] if campaign.judges_nodes else []
     drilled, others = _drilled(campaign), _others(campaign)
     is_lone = _is_lone(campaign)
     if not campaign.judges_nodes or is_lone:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from bench_image.contract.gpu_specs import peak_tflops
 from bench_image.contract.options import Precision
 from bench_image.contract.result import RunResult, Status
-from bench_image.contract.result_sections import OTHERS_MEMORY_GB
+from bench_image.contract.result_sections import OTHERS_MEMORY_GB, GpuTelemetry
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device
 from trainbench.core.formats import count, figure, listing
@@ -78,7 +78,9 @@ def startup_s(result: RunResult) -> float | None:
 
 
 def gpu_name(result: RunResult) -> str | None:
-    return result.context.gpus[0].name if result.context and result.context.gpus else None
+    """NVML's name of the run's GPUs, "A + B" of two kinds; None on the CPU and for runs that failed early."""
+    names = {gpu.name for gpu in result.context.gpus} if result.context else set()
+    return " + ".join(sorted(names)) or None
 
 
 def rank_noun(results: Iterable[RunResult]) -> str:
@@ -97,7 +99,7 @@ def hardware_name(spec: RunSpec, gpu_name: str | None) -> str:
 
 class SharedGpu(NamedTuple):
     """`num_processes`: of others, the most on one GPU; None: a container sees none but its own. `memory_gb`: of others
-    at the run's start or end, the most on one GPU; None: not known. `gpus`: the positions of the shared ones.
+    at the run's start or end, the most on one GPU; None: not known. `gpus`: the indices of the shared ones.
     """
 
     num_processes: int | None
@@ -124,13 +126,17 @@ def shared_by(result: RunResult) -> SharedGpu | None:
     """Who else used the run's GPUs: another process at its start or in its windows, or memory in use before its first
     process began or after its last had ended. None: nobody, as far as is known (a MIG slice is nobody else's).
     """
+    return shared_gpus(result.telemetry.gpus)
+
+
+def shared_gpus(gpus: Iterable[GpuTelemetry]) -> SharedGpu | None:
     seen = [
         (
-            position,
+            gpu.index,
             known_max((gpu.num_other_processes, gpu.other_processes_at_start)),
             known_max((gpu.other_memory_at_start_gb, gpu.other_memory_at_end_gb)),
         )
-        for position, gpu in enumerate(result.telemetry.gpus)
+        for gpu in gpus
     ]
     shared = [each for each in seen if each[1] or (each[2] or 0.0) > OTHERS_MEMORY_GB]
     if not shared:
@@ -139,10 +145,5 @@ def shared_by(result: RunResult) -> SharedGpu | None:
     return SharedGpu(
         num_processes=None if most is None else int(most),
         memory_gb=known_max(memory_gb for _, _, memory_gb in shared),
-        gpus=tuple(position for position, _, _ in shared),
+        gpus=tuple(dict.fromkeys(index for index, _, _ in shared)),
     )
-
-
-def most_shared(runs: Iterable[RunResult]) -> SharedGpu | None:
-    """Of the run that shared its GPU with the most processes, or with the most memory of others."""
-    return max((shared for run in runs if (shared := shared_by(run))), key=lambda shared: shared.size, default=None)

@@ -29,7 +29,7 @@ def levels(*arguments: str) -> Result:
 def test_levels_are_shown_before_they_are_accepted_and_listed_before_the_shipped_ones(store: str) -> None:
     shipped = levels().stdout
     made = levels("make", "--gpu", "NVIDIA H200")
-    assert ("9.5 samples/s per GPU" in made.stdout, levels().stdout) == (True, shipped)
+    assert ("9.500 samples/s per GPU" in made.stdout, levels().stdout) == (True, shipped)
 
     accepted = document(levels("accept", "--gpu", "NVIDIA H200", "--json"))["levels"]
     assert [(level["gpu_name"], level["accepted_by"], level["origin"]) for level in accepted] == [
@@ -44,7 +44,7 @@ def test_imported_results_are_no_level_of_this_fleet_unless_they_are_named(store
     open_store(store).write_results([imported])
 
     assert "NVIDIA L4" not in levels("make").stdout
-    assert "99 samples/s per GPU" in levels("make", "--campaign", "imported-nvidia-l4-1").stdout
+    assert "99.00 samples/s per GPU" in levels("make", "--campaign", "imported-nvidia-l4-1").stdout
 
 
 def test_accepted_levels_go_to_another_store(store: str, tmp_path: Path) -> None:

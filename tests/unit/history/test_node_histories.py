@@ -7,10 +7,11 @@ from datetime import timedelta
 import pytest
 
 from bench_image.contract.spec import Drill
-from tests.builders import make_cpu_result, make_result
+from tests.builders import make_cpu_result, make_independent, make_result
 from tests.builders.recorded_nights import DAY_1, make_night, records, tonight
 from trainbench.core.verdicts import Why
 from trainbench.history.history import History
+from trainbench.judging.past import records_of
 from trainbench.results.setups import setup_of
 
 pytestmark = pytest.mark.both_databases
@@ -41,12 +42,14 @@ def test_the_memory_of_a_process_on_a_cpu_is_not_comparable(history: History) ->
     assert point.memory_gb is None
 
 
-def test_a_sensor_that_read_0_says_nothing_of_the_heat_before(history: History) -> None:
-    """Else the node would be 60 degrees hotter than its past in the first night in which it reads again."""
-    history.record(make_night(1, make_result(temperature_c=0.0)))
+def test_a_figure_of_0_says_nothing_of_heat_and_memory_before(history: History) -> None:
+    """Else the node would be 60 degrees hotter than its past in the first night in which it reads again, and nobody can
+    say by what share 7.1 GB are more than 0.
+    """
+    history.record(make_night(1, make_result(temperature_c=0.0, memory_gb=0.0)))
     history.record(make_night(2, make_result(temperature_c=60.0)))
     points = history.node_records([make_result().effective_spec.fingerprint], "night-20", DAY_1 + timedelta(days=19))
-    assert [point.temperature_c for point in points] == [None, 60.0]
+    assert [(point.temperature_c, point.memory_gb) for point in points] == [(None, None), (60.0, 7.1)]
 
 
 def test_of_campaigns_that_overlap_the_one_that_began_first_is_the_older(history: History) -> None:
@@ -55,3 +58,16 @@ def test_of_campaigns_that_overlap_the_one_that_began_first_is_the_older(history
     for campaign_id, results in runs.items():
         history.record(make_night(1, *results, campaign_id=campaign_id))
     assert [record.campaign_id for record in records(history, tonight())] == ["a", "b"]
+
+
+def test_a_node_with_two_kinds_of_gpu_has_a_past(history: History) -> None:
+    """Its kind is both names, tonight as in the history."""
+    result = make_independent("node-1", (9.5, 9.5))
+    assert result.context
+    first, second = result.context.gpus
+    gpus = (first, second.model_copy(update={"name": "NVIDIA A10"}))
+    mixed = result.model_copy(update={"context": result.context.model_copy(update={"gpus": gpus})})
+    history.record(make_night(1, mixed))
+    (before,), (now,) = records(history, tonight(mixed)), records_of([tonight(mixed)], DAY_1)
+    assert before.gpu_name == "NVIDIA A10 + NVIDIA H200"
+    assert before.unit == now.unit

@@ -139,6 +139,14 @@ def test_a_notice_tells_of_one_night_and_ends_by_what_opened_it(history: History
     assert (closed["ended"], closed["deviation"]) == (LESS, pytest.approx(-7.0))
 
 
+def test_a_red_notice_tells_tonight_s_reason_and_ends_by_what_opened_it(history: History) -> None:
+    """Slow, then without a result, then two nights at half of what it was and less."""
+    for day, tonight in enumerate([SLOW, FAILED, (Why.BEHIND, -4.4), (Why.BEHIND, -4.4)], start=1):
+        record(history, day, tonight)
+        said = [(notice.phrase.split(":")[0], len(notice.deviations)) for notice in history.open_notices()]
+        assert said == [[("is slow", 1)], [("failed", 1)], [("failed", 1)], []][day - 1]
+
+
 def _explained(rate: float) -> Finding:
     return make_finding("node-1", Why.SLOW, cause=f"explains {100 - 10 * rate:.1f}")
 

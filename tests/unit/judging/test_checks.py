@@ -283,6 +283,8 @@ def test_a_busy_node_is_reported_after_three_days_without_a_figure() -> None:
 def test_a_node_that_lost_all_its_gpus_has_the_capacity_that_it_had() -> None:
     (actual,) = absent_node_findings((), (GpuNode(name="gpu-1", num_gpus=0, num_gpus_lost=8),))
     assert (actual.measured, actual.expected) == ("0 GPUs allocatable", "8 GPUs, its capacity")
+    (only,) = absent_node_findings((), (GpuNode(name="gpu-1", num_gpus=0, num_gpus_lost=1),))
+    assert (only.expected, only.summary[:14]) == ("1 GPU, its capacity", "has 1 GPU that")
 
 
 DRILL = Drill(slowdown_pct=20)
@@ -312,8 +314,9 @@ def test_a_drill_that_is_not_found_is_red_and_says_why(node: NodeVerdict) -> Non
 
 
 def test_a_node_that_is_slow_and_not_drilled_is_another_finding() -> None:
-    """The state says whether a verdict is that of a drill."""
-    assert len(drilled(node_3(8.0, Why.SLOW, state=State.RED))) == 1
+    """The state says whether a verdict is that of a drill, and what is red is told before the rate."""
+    (headline,) = drilled(node_3(8.0, Why.BROKEN_GPU, state=State.RED, reason="Xid 79"))
+    assert headline.endswith("did not detect it: slowed by 20 %, red: broken GPU: Xid 79")
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ from trainbench.core.verdicts import (
     State,
     Why,
 )
-from trainbench.figure_catalogue.run_figures import TEMPERATURE_MEAN_C
 from trainbench.judging.diagnose import diagnose, difference_findings
+from trainbench.judging.node_runs import run_figure
 from trainbench.planning.nodes import GpuNode
 
 GOOD = [make_result(f"node-{i}") for i in (1, 2, 3)]
@@ -43,20 +43,13 @@ def diagnosed(*results: RunResult, known: tuple[GpuNode, ...] = (), **verdict: A
 def judged(run: RunResult, others: list[RunResult]) -> NodeVerdict:
     comparisons: list[Comparison] = []
     for metric in Metric:
-        own, peers = figure(run, metric), [value for other in others if (value := figure(other, metric)) is not None]
+        own = run_figure(run, metric)
+        peers = [value for other in others if (value := run_figure(other, metric)) is not None]
         if own is not None and peers:
             comparisons.append(make_comparison(own, statistics.median(peers), metric=metric))
     why = next((REASONS[c.metric] for c in comparisons if c.is_off), Why.WELL)
     is_drill = run.spec.drill is not None
     return make_node(run.spec.identity.node, why=why, is_drill=is_drill, comparisons=tuple(comparisons))
-
-
-def figure(run: RunResult, metric: Metric) -> float | None:
-    if metric is Metric.SAMPLES_PER_SECOND:
-        return run.performance.samples_per_second
-    if metric is Metric.MEMORY_GB:
-        return run.memory.peak_during_training
-    return TEMPERATURE_MEAN_C.value(run)
 
 
 def changed(result: RunResult, changes: dict[str, Any]) -> RunResult:
@@ -266,6 +259,17 @@ def test_a_gpu_of_a_lone_node_has_its_neighbours_as_peers() -> None:
     assert "(71 °C, its peers 60 °C)" in finding.explanation
 
 
+def test_of_a_node_that_is_behind_its_own_past_all_gpus_are_looked_at() -> None:
+    """GPU 1 has the low clock; beside the GPUs of other nodes it is well."""
+    runs = [make_independent(f"node-{i}", (9.5, 9.5)) for i in (1, 2, 3)]
+    clock = {f"telemetry.gpus.1.sm_clock_{of}_mhz": 1632.0 for of in ("mean", "min")}
+    runs.append(changed(make_independent("node-4", (9.5, 9.3)), clock))
+    behind = make_node("node-4", 9.3, past=9.5, why=Why.BEHIND, gpus=(make_gpu(0), make_gpu(1)))
+    nodes = [*(make_node(f"node-{i}", gpus=(make_gpu(0), make_gpu(1))) for i in (1, 2, 3)), behind]
+    (finding,) = diagnose([make_group(nodes, runs[0].spec.identity.group_id, gpu_name="NVIDIA H200")], runs)
+    assert finding.category == "low_clock"
+
+
 def test_runs_on_another_kind_of_gpu_are_no_peers() -> None:
     """Three A10s of the same clock as the slow H200 would hide it."""
     others = [make_result(f"other-{i}", sm_clock_mhz=1632.0, gpu_name="NVIDIA A10") for i in range(4)]
@@ -441,6 +445,15 @@ def test_two_nodes_that_differ_are_one_finding_on_both() -> None:
     assert "third node" in finding.resolution
 
 
+def test_two_gpus_of_one_box_that_differ_are_one_finding_on_the_box() -> None:
+    gpus = (make_gpu(0, 10.0, peers=9.0, why=Why.PAIR), make_gpu(1, 9.0, peers=10.0, why=Why.PAIR))
+    box = make_node("box", 9.0, peers=10.0, why=Why.PAIR, gpus=gpus)
+    (finding,) = diagnose([make_group([box])], [])
+
+    assert finding.nodes == ("box",)
+    assert finding.headline.startswith("box differs from its only peer: GPU 1 (GPU-0001): samples/s \u221210.0 %")
+
+
 @pytest.mark.parametrize(
     ("why", "level", "step"),
     [
@@ -509,6 +522,15 @@ def test_how_the_pod_ended_decides_the_next_step(kind: str, step: str) -> None:
     failed = make_failed("node-4", status=Status.INCOMPLETE, kind=kind, message="the pod's end")
     (finding,) = diagnosed(*GOOD, failed, why=Why.FAILED, state=State.RED)
     assert step in finding.resolution
+
+
+def test_a_run_that_found_its_node_busy_is_no_failure() -> None:
+    """The first round found it busy, in the second its image was missing."""
+    ends = [(1, "busy"), (2, "no_image")]
+    runs = [make_failed("node-4", status=Status.INCOMPLETE, kind=kind, message="x", round=r) for r, kind in ends]
+    group = make_group([make_node("node-4", None, why=Why.FAILED)], runs[0].spec.identity.group_id)
+    (finding,) = diagnose([group], runs)
+    assert (finding.measured, "registry" in finding.resolution) == ("1 of 2 runs failed", True)
 
 
 def test_a_missing_node_and_a_failed_one_without_its_runs() -> None:

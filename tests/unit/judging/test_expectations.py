@@ -29,36 +29,32 @@ def gpus(**of_nodes: tuple[float, ...]) -> dict[Key, float]:
     return {Key(node, GpuPlace(i, None)): rate for node, rates in of_nodes.items() for i, rate in enumerate(rates)}
 
 
-def expected(values: dict[Key, float], key: Key, *no_example: Key) -> tuple[float, str] | None:
-    found = by_peers(values, no_example, 1)(key)
-    return (found.value, found.source) if found else None
+NODES = nodes(7.0, 9.0, 10.0, 11.0)
+NODE_1, NODE_2, NODE_3, NODE_4 = NODES
+GPU_0 = Key("a", GpuPlace(0, None))
 
 
-def test_a_node_is_compared_with_the_median_of_the_others() -> None:
-    assert expected(nodes(7.0, 9.0, 10.0, 11.0), Key("node-1")) == (10.0, "the median of 3 peers")
-    assert expected(nodes(7.0, 9.0, 10.0, 11.0), Key("node-3")) == (9.0, "the median of 3 peers")
-
-
-def test_a_drilled_node_is_no_example_while_two_others_are_left() -> None:
-    values = nodes(7.0, 9.0, 10.0, 11.0)
-    assert expected(values, Key("node-4"), Key("node-1")) == (9.5, "the median of 2 peers")
-    assert expected(values, Key("node-4"), Key("node-1"), Key("node-2")) == (9.0, "the median of 3 peers")
-
-
-def test_each_other_node_counts_once_however_many_gpus_it_has() -> None:
-    """Medians of the others: 10 and 8; by GPU it would be 10."""
-    values = gpus(a=(7.0, 10.0), b=(10.0, 10.0, 10.0, 10.0), c=(8.0,))
-    assert expected(values, Key("a", GpuPlace(0, None))) == (9.0, "the median of 2 peers")
-
-
-def test_on_one_or_two_nodes_each_gpu_counts() -> None:
-    values = gpus(a=(7.0, 10.0, 11.0))
-    assert expected(values, Key("a", GpuPlace(0, None))) == (10.5, "the median of 2 other GPUs")
-
-
-def test_one_peer_or_none() -> None:
-    assert expected(nodes(9.0, 10.0), Key("node-1")) == (10.0, "its only peer node-2")
-    assert expected(nodes(9.0), Key("node-1")) is None
+@pytest.mark.parametrize(
+    ("values", "key", "no_example", "found"),
+    [
+        (NODES, NODE_1, (), (10.0, "the median of 3 peers")),
+        (NODES, NODE_3, (), (9.0, "the median of 3 peers")),
+        # a drilled node is no example while two others are left
+        (NODES, NODE_4, (NODE_1,), (9.5, "the median of 2 peers")),
+        (NODES, NODE_4, (NODE_1, NODE_2), (9.0, "the median of 3 peers")),
+        # each other node counts once, by its median: 10 and 8; by GPU it would be 10
+        (gpus(a=(7.0, 10.0), b=(10.0, 10.0, 10.0, 10.0), c=(8.0,)), GPU_0, (), (9.0, "the median of 2 peers")),
+        # on one or two nodes each GPU counts
+        (gpus(a=(7.0, 10.0, 11.0)), GPU_0, (), (10.5, "the median of 2 other GPUs")),
+        (nodes(9.0, 10.0), NODE_1, (), (10.0, "its only peer node-2")),
+        (nodes(9.0), NODE_1, (), None),
+    ],
+)
+def test_a_unit_is_compared_with_the_median_of_the_others(
+    values: dict[Key, float], key: Key, no_example: tuple[Key, ...], found: tuple[float, str] | None
+) -> None:
+    expected = by_peers(values, no_example, 1)(key)
+    assert (expected and (expected.value, expected.source)) == found
 
 
 def test_re_runs_vary_by_their_own_error_and_the_controls() -> None:
@@ -119,3 +115,10 @@ def test_only_hotter_is_bad(value: float, off: bool) -> None:
     hot = compare_other(Metric.TEMPERATURE_C, value, Expected(61.0, "x"), Against.PEERS, 10.0)
     assert hot.is_off is off
     assert hot.is_over is (value == 40.0)
+
+
+@pytest.mark.parametrize(("value", "is_over"), [(13.5, False), (14.5, True), (5.0, False)])
+def test_what_chance_hides_of_a_slower_node_it_hides_of_a_faster_one(value: float, is_over: bool) -> None:
+    """Chance reaches 30 % down to 7 of 10, so up to 10 / 0.7 = 14.3."""
+    own = Measured((math.log(value),), math.log(value), 1.0)
+    assert compare_rate(own, Expected(10.0, "x"), Against.PEERS, 5.0, -math.log(0.7)).is_over is is_over

@@ -11,8 +11,8 @@ import pytest
 from bench_image.contract.result import Chosen, RunResult
 from bench_image.contract.result_sections import Clock
 from bench_image.contract.spec import Drill
-from tests.builders import STARTED_AT, make_cpu_result, make_failed, make_result
-from tests.builders.judged_fleets import judge_fleet
+from tests.builders import STARTED_AT, make_cpu_result, make_failed, make_independent, make_result, on_gpus
+from tests.builders.judged_fleets import by_name, judge_fleet
 from trainbench.core.verdicts import Against, Metric, Why
 from trainbench.judging.judge import FLEET_CHANGED
 from trainbench.judging.noise import chance_quantile, to_pct
@@ -76,6 +76,12 @@ def test_a_slow_node_says_why_no_re_run_decides(has_reruns: bool, reruns: list[R
     assert group.nodes[3].why is Why.SLOW
     assert group.nodes[3].reason.endswith(ends)
     assert "re-run" not in group.nodes[0].reason
+
+
+def test_of_a_node_that_shares_its_gpu_no_re_run_is_missed() -> None:
+    shares = make_result("node-4", 9.55, num_other_processes=1)
+    (group,) = judge_fleet([*(make_result(f"node-{i}", 10.0) for i in (1, 2, 3)), shares]).groups
+    assert (group.nodes[3].why, "re-run" in group.nodes[3].reason) == (Why.BEHIND, False)
 
 
 @pytest.mark.parametrize(
@@ -209,3 +215,133 @@ def test_runs_of_another_choice_are_not_compared_and_are_told() -> None:
     assert group.nodes[3].reason == f"{said}checkpointing in 2 layers"
     assert group.nodes[2].remarks == (f"1 run not compared: {said}checkpointing in 2 layers",)
     assert group.nodes[0].remarks == ()
+
+
+def faulty(result: RunResult, gpu: int) -> RunResult:
+    """The run, with an uncorrected memory error on one of its GPUs."""
+    gpus = [
+        each.model_copy(update={"ecc_uncorrected_in_run": int(each.index == gpu)}) for each in result.telemetry.gpus
+    ]
+    return result.model_copy(update={"telemetry": result.telemetry.model_copy(update={"gpus": tuple(gpus)})})
+
+
+def test_of_four_gpus_only_the_broken_one_is_red() -> None:
+    runs = [faulty(make_independent("node-1", (10.0,) * 4), 2), make_independent("node-2", (10.0,) * 4)]
+    node = by_name(judge_fleet(runs).groups[0])["node-1"]
+
+    assert [gpu.why for gpu in node.gpus] == [Why.WELL, Why.WELL, Why.BROKEN_GPU, Why.WELL]
+    assert (node.why, node.reason) == (
+        Why.BROKEN_GPU, "had 1 uncorrected memory error (ECC) in its runs on GPU 2 (GPU-node-1-2)",
+    )  # fmt: skip
+
+
+def test_of_a_node_with_a_broken_gpu_and_a_failed_rank_both_are_told() -> None:
+    runs = [faulty(make_independent("node-1", (10.0,) * 3, failed={1: "CUDA error"}), 2)]
+    (node,) = judge_fleet([*runs, make_independent("node-2", (10.0,) * 3)]).groups[0].nodes[:1]
+
+    assert [gpu.why for gpu in node.gpus] == [Why.WELL, Why.FAILED, Why.BROKEN_GPU]
+    assert (node.why, node.reason[-27:]) == (Why.BROKEN_GPU, "; round 1 error: CUDA error")
+
+
+def test_a_node_is_as_hot_as_its_hottest_gpu_and_not_as_its_slowest() -> None:
+    """GPU 0 is the slowest, GPU 1 at 75 degrees; all others are at 60."""
+    runs = [make_independent(f"node-{i}", (10.0, 10.0)) for i in (1, 2)]
+    runs.append(make_independent("node-3", (9.9, 10.0), temperatures={1: 75.0}))
+    node = by_name(judge_fleet(runs).groups[0])["node-3"]
+
+    assert (node.why, node.temperature_c) == (Why.HOT, 75.0)
+    assert node.reason.startswith("GPU 1 (GPU-node-3-1): temperature +15.0 °C")
+    assert [gpu.temperature_c for gpu in node.gpus] == [60.0, 75.0]
+
+
+def test_nodes_of_several_gpus_that_are_all_hotter_than_their_past_are_hot() -> None:
+    usual = [make_independent(f"node-{i}", (10.0, 10.0)) for i in (1, 2, 3)]
+    runs = [make_independent(f"node-{i}", (10.0, 10.0), temperature_c=72.0) for i in (1, 2, 3)]
+    earlier = records_of(usual, STARTED_AT - timedelta(days=1))
+    (group,) = judge_fleet(runs, earlier=earlier).groups
+
+    assert [node.why for node in group.nodes] == [Why.HOT] * 3
+    assert group.nodes[0].reason.startswith("temperature +12.0 °C against its own past of 1 night")
+
+
+@pytest.mark.parametrize(("now", "before"), [(None, 60.0), (72.0, None)])
+def test_without_a_figure_of_both_nights_nothing_is_said_of_the_heat(now: float | None, before: float | None) -> None:
+    """Nor of two nodes of which one is hotter: who knows which one is as it should be."""
+    runs = [make_result(f"node-{i}", temperature_c=now) for i in (1, 2, 3)]
+    usual = [make_result(f"node-{i}", temperature_c=before) for i in (1, 2, 3)]
+    (group,) = judge_fleet(runs, earlier=records_of(usual, STARTED_AT - timedelta(days=1))).groups
+    (pair,) = judge_fleet([runs[0], make_result("node-2", temperature_c=90.0)]).groups
+    assert {node.why for node in (*group.nodes, *pair.nodes)} == {Why.WELL}
+
+
+def test_a_past_that_shows_nothing_dates_no_slowdown() -> None:
+    """One night is a past as wide as chance among eight nodes: it does not say that node-8 was always so."""
+    runs = [make_result(f"node-{i}", 9.2 if i == 8 else 10.0) for i in range(1, 9)]
+    earlier = records_of(runs, STARTED_AT - timedelta(days=1))
+    node = judge_fleet(runs, earlier=earlier).groups[0].nodes[7]
+    assert (node.why, "since" in node.reason, "past" in node.reason) == (Why.SLOW, False, False)
+
+
+@pytest.mark.parametrize(("gpus", "variance"), [(1, None), (2, 2.0), (4, 1 + math.pi / 6)])
+def test_what_differs_from_chance_is_that_of_the_comparisons(gpus: int, variance: float | None) -> None:
+    """One node without others: each GPU has the others as peers. Windows of +-0.1 %, two degrees of freedom each."""
+    run = make_independent("node-1", (10.0,) * gpus, windows=dict.fromkeys(range(gpus), (9.99, 10.0, 10.01)))
+    (group,) = judge_fleet([run]).groups
+
+    chance = variance and to_pct(chance_quantile(2 * gpus, gpus) * 0.001 * math.sqrt(variance))
+    assert group.detectable_pct == (chance and pytest.approx(chance, rel=1e-3))
+
+
+def test_the_controls_of_a_suspect_are_of_its_kind() -> None:
+    """What the re-runs of A100s show says nothing of an H200."""
+    runs = [make_result(f"node-{i}", 5.0, gpu_name="NVIDIA A100") for i in (1, 2, 3, 4)]
+    runs += [make_result(f"node-{i}", 9.0 if i == 8 else 10.0) for i in (5, 6, 7, 8)]
+    judgement = judge_fleet(runs)
+
+    assert (judgement.suspects, judgement.controls) == (("node-8",), ("node-5", "node-6", "node-7"))
+
+
+def test_works_share_controls_and_a_suspect_of_any_is_none() -> None:
+    """node-8 is slow at both works, node-1 at one. At the other work nodes 4 to 7 are nearer to their peers."""
+    runs = [make_result(f"node-{i}", {8: 9.0}.get(i, 10.0 if i < 5 else 10.1)) for i in range(1, 9)]
+    longer = {1: 9.0, 2: 10.1, 3: 10.1, 8: 9.0}
+    runs += [make_result(f"node-{i}", longer.get(i, 10.0), seq_length=1024) for i in range(1, 9)]
+    judgement = judge_fleet(runs)
+
+    assert set(judgement.suspects) == {"node-1", "node-8"}
+    assert len(judgement.controls) == 3
+    assert "node-1" not in judgement.controls
+
+
+def test_a_night_looks_at_the_pasts_of_all_its_nodes() -> None:
+    """Two kinds of GPU of two nodes each: chance is that of four looks, not of two."""
+    runs = [make_result(f"node-{i}", gpu_name="NVIDIA H200" if i < 3 else "NVIDIA A100") for i in (1, 2, 3, 4)]
+    earlier = records_of(runs, STARTED_AT - timedelta(days=1))
+    past = judge_fleet(runs, earlier=earlier).groups[0].nodes[0].comparison(Metric.SAMPLES_PER_SECOND, Against.PAST)
+
+    assert past
+    assert past.chance == pytest.approx(to_pct(chance_quantile(2, 4) * 0.005 * math.sqrt(2)))
+
+
+def test_a_machine_under_two_names_is_one_example() -> None:
+    """node-9 has the GPUs of node-2, at 9 samples/s. node-1 is compared with one of them only: then each GPU counts."""
+    runs = [make_independent(f"node-{i}", (rate, rate)) for i, rate in ((1, 10.0), (2, 9.0), (9, 9.0))]
+    same = on_gpus(runs[2], "GPU-node-2-0", "GPU-node-2-1")
+    nodes = by_name(judge_fleet([*runs[:2], same]).groups[0])
+
+    against = nodes["node-1"].comparison(Metric.SAMPLES_PER_SECOND, Against.PEERS)
+    assert against
+    assert against.source == "the median of 3 other GPUs"
+
+
+def test_the_finding_on_a_changed_fleet_counts_those_that_are_red_too() -> None:
+    """Five of ten lost 3 %, one of them 10 %, so it is slow beside its peers as well."""
+    runs = [make_result(f"node-{i}", {1: 9.0}.get(i, 9.7 if i <= 5 else 10.0)) for i in range(1, 11)]
+    usual = [make_result(f"node-{i}", 10.0) for i in range(1, 11)]
+    nights = [STARTED_AT - timedelta(days=days) for days in range(1, 11)]
+    earlier = [replace(record, campaign_id=f"night-{at:%d}") for at in nights for record in records_of(usual, at)]
+    judgement = judge_fleet(runs, earlier=earlier)
+
+    assert [node.why for node in judgement.groups[0].nodes] == [Why.SLOW, *[Why.CHANGED] * 4, *[Why.WELL] * 5]
+    (finding,) = judgement.findings
+    assert (len(finding.nodes), "5 of 10 nodes of this kind did" in finding.summary) == (4, True)

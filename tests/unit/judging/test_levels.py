@@ -10,7 +10,7 @@ import pytest
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import Drill
-from tests.builders import make_cpu_result, make_failed, make_result
+from tests.builders import make_cpu_result, make_failed, make_result, on_gpus
 from tests.unit.published import levels as published
 from tests.unit.published.measured import run
 from trainbench.core.verdicts import Level, LevelSource
@@ -38,11 +38,7 @@ def made(*results: RunResult) -> tuple[KnownLevel, ...]:
 
 
 def on_gpu(uuid: str, rate: float, **fields: Any) -> RunResult:
-    result = make_result("node-1", rate, **fields)
-    assert result.context
-    gpus = tuple(gpu.model_copy(update={"uuid": uuid}) for gpu in result.context.gpus)
-    ranks = tuple(rank.model_copy(update={"gpu_uuid": uuid}) for rank in result.ranks)
-    return result.model_copy(update={"context": result.context.model_copy(update={"gpus": gpus}), "ranks": ranks})
+    return on_gpus(make_result("node-1", rate, **fields), uuid)
 
 
 def test_the_shipped_levels_are_those_of_the_results_that_they_name() -> None:
@@ -126,6 +122,8 @@ def test_the_rate_is_that_of_one_gpu() -> None:
     assert (level.samples_per_second, level.gpus, level.expected_of(together)) == (10.0, 2, 20.0)
     assert ", ddp on 2 GPUs, " in level.description
     assert ", single, " in made(make_result())[0].description
+    large = level.model_copy(update={"samples_per_second": 12345.6})
+    assert "12,346 samples/s" in large.description  # not 1.235e+04
 
 
 def test_failed_drilled_and_shared_runs_and_those_on_a_cpu_make_no_level() -> None:

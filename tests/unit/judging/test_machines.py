@@ -9,7 +9,7 @@ import pytest
 from bench_image.contract.parse import parse_result
 from bench_image.contract.result import RunResult
 from committed import committed
-from tests.builders import make_failed, make_result
+from tests.builders import make_failed, make_result, on_gpus
 from trainbench.core.verdicts import Level
 from trainbench.judging.machines import find, identity_findings, replaced_gpu_findings
 from trainbench.judging.node_runs import by_group, latest_results
@@ -61,11 +61,7 @@ def test_a_node_that_was_renamed_meanwhile_is_one_machine_under_two_names() -> N
 def on(node: str, *uuids: str, round_: int = 1) -> RunResult:
     """A run of `node` on these GPUs."""
     work = {"strategy": "independent", "gpus_per_node": len(uuids)} if len(uuids) > 1 else {}
-    result = make_result(node, round=round_, **work)
-    assert result.context
-    gpus = tuple(gpu.model_copy(update={"uuid": uuid}) for gpu, uuid in zip(result.context.gpus, uuids, strict=True))
-    ranks = tuple(rank.model_copy(update={"gpu_uuid": uuid}) for rank, uuid in zip(result.ranks, uuids, strict=True))
-    return result.model_copy(update={"context": result.context.model_copy(update={"gpus": gpus}), "ranks": ranks})
+    return on_gpus(make_result(node, round=round_, **work), *uuids)
 
 
 def test_the_published_study_ran_on_five_machines_under_one_name() -> None:

@@ -24,6 +24,7 @@ from trainbench.judging.node_runs import (
     window_rates,
 )
 from trainbench.judging.past import records_of
+from trainbench.results.readings import shared_by
 
 
 def test_the_temperature_of_a_run_is_that_of_its_hottest_gpu() -> None:
@@ -184,7 +185,7 @@ def whys(node: NodeVerdict) -> list[Why]:
 
 class TestSplit:
     def test_each_gpu_gets_its_own_figures_and_those_of_its_host(self) -> None:
-        result = make_independent("node-1", (10.0, 9.0), temperatures={1: 71.0})
+        result = make_independent("node-1", (10.0, 9.0), temperatures={1: 71.0}, num_other_processes=1)
         first, second = by_gpu(result).items()
         assert (first[0], second[0]) == (GpuPlace(0, "GPU-node-1-0"), GpuPlace(1, "GPU-node-1-1"))
         run = second[1]
@@ -195,6 +196,9 @@ class TestSplit:
         assert run.memory.peak_during_training == pytest.approx(7.1)
         assert (run.status, run.spec.placement.gpus_per_node, len(run.ranks)) == (Status.OK, 1, 1)
         assert run.telemetry.host == result.telemetry.host
+        shared = shared_by(run)
+        assert shared
+        assert shared.sentence == "1 other process on GPU 1"
 
     def test_a_rank_is_the_gpu_that_it_names_whatever_its_number(self) -> None:
         result = make_independent("node-1", (10.0, 9.0))

@@ -58,6 +58,7 @@ class TestEstimates:
         assert pooled([[run(1, -0.1, 0.1), run(2, -0.1, 0.1)]]).noise == (pytest.approx(0.02**0.5), 2)
 
     def test_nothing_repeated_nothing_known(self) -> None:
+        assert pooled([[run(1, 0.0)], [run(1, 0.1)]]) == (None, {})
         assert between_runs([[run(1, 0.0)], [run(1, 0.1)]], rounds_are_shared=True) is None
         assert within_runs([]) is None
 
@@ -132,21 +133,6 @@ class TestPool:
         assert pooled(units).noise == (pytest.approx(((0.01 + 2 * 0.25e-4) / 3) ** 0.5), 3)
         assert between_runs(units, rounds_are_shared=True) == (pytest.approx(0.1), 1)
 
-    @pytest.mark.parametrize("num_units", [2, 3, 4, 8])
-    def test_what_units_have_in_common_takes_no_part_of_their_noise(self, num_units: int) -> None:
-        """1,000 nights of three rounds at 1 %: the root of the mean variance, less the prior's part, is that 1 %."""
-        draw = np.random.default_rng(1)
-        found = []
-        for _ in range(1000):
-            logs = draw.normal(0, 0.01, (num_units, 3)) + draw.normal(0, 0.05, 3)
-            pool = pooled([[run(place, log) for place, log in enumerate(unit)] for unit in logs])
-            assert pool.noise
-            found.append(pool.noise)
-        (df,) = {noise.degrees_of_freedom - 2 for noise in found}
-        assert df == 2 * (num_units - 1)
-        squares = statistics.fmean(((df + 2) * noise.sd**2 - 2 * 0.25e-4) / df for noise in found)
-        assert math.sqrt(squares) == pytest.approx(0.01, rel=0.1)
-
     def test_a_unit_that_scatters_within_the_run_is_apart(self) -> None:
         quiet = [[run(1, 0.001 * i, -0.001 * i, 0.0)] for i in (1, 2, 3, 2, 1)]
         pool = pooled([*quiet, [run(1, 0.3, -0.3, 0.0)]])
@@ -154,9 +140,6 @@ class TestPool:
         assert pool.own[5].sd == pytest.approx(0.3)
         assert pool.noise
         assert pool.noise.sd < 0.005
-
-    def test_without_repeats_nothing_is_known(self) -> None:
-        assert pooled([[run(1, 0.0)], [run(1, 0.1)]]) == (None, {})
 
 
 @pytest.mark.parametrize(("units", "quantile"), [(1, 2.326), (4, 2.806), (256, 3.949)])

@@ -4,7 +4,7 @@ from bench_image.contract.result import Status
 from tests.builders import campaigns, make_failed, make_result, verdicts
 from trainbench.core.states import word
 from trainbench.core.tables import Tone
-from trainbench.core.verdicts import DRILL_UNDETECTED, NO_FIGURE, State, Why
+from trainbench.core.verdicts import DRILL_UNDETECTED, IMPOSSIBLE_WORK, NO_FIGURE, State, Why
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.reporting import verdict_text, work_names
 
@@ -195,3 +195,10 @@ def test_each_reason_and_each_remark_is_told_once_a_remark_also_of_nodes_that_ar
     assert verdict_text.reason_sentences(campaigns.judged(*nodes).groups[0]) == (
         "node-1 and node-2: no temperature was measured.",
     )
+
+
+def test_a_headline_keeps_the_capitals_of_names() -> None:
+    summary = "the work of Llama-3.1-8B could begin on no node, so the campaign is at fault and no node"
+    alarm = verdicts.make_finding("", category=IMPOSSIBLE_WORK, nodes=(), item="night-7", summary=summary)
+    campaign = campaigns.judged(verdicts.make_node("node-1"), findings=(alarm,))
+    assert verdict_text.verdict(campaign).startswith("The work of Llama-3.1-8B could begin on no node")

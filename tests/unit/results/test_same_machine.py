@@ -8,20 +8,14 @@ from typing import Any
 import pytest
 
 from bench_image.contract.result import RunResult
-from tests.builders import make_result
+from tests.builders import make_result, on_gpus
 from trainbench.results import setups
 from trainbench.results.setups import Machines
 
 
 def with_gpu(node: str, uuid: str | None) -> RunResult:
     """A run on one GPU; None: the GPU did not report its UUID."""
-    result = make_result(node)
-    assert result.context
-    gpu = result.context.gpus[0].model_copy(update={"uuid": uuid})
-    ranks = tuple(rank.model_copy(update={"gpu_uuid": uuid}) for rank in result.ranks)
-    return result.model_copy(
-        update={"context": result.context.model_copy(update={"gpus": (gpu,)}), "ranks": ranks},
-    )
+    return on_gpus(make_result(node), uuid)
 
 
 def test_gpus_decide_and_names_only_where_the_gpus_are_unknown() -> None:
