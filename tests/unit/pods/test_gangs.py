@@ -195,9 +195,13 @@ def test_an_image_that_no_node_can_pull_is_no_single_node_s_fault() -> None:
 
 def test_the_alert_on_a_failed_gang_names_the_node_that_failed() -> None:
     """It named the gang's first node, whichever failed."""
-    study = study_of(combine_ranks(SPEC, [failed("vanished", after_s=9.0), failed("RuntimeError")]))
 
-    assert [alert.nodes for alert in alerts(study) if alert.category == "run_error"] == [("gpu-2",)]
+    def named(*kinds: str) -> list[tuple[str, ...]]:
+        study = study_of(combine_ranks(SPEC, [failed(kind) for kind in kinds]))
+        return [alert.nodes for alert in alerts(study) if alert.category == "run_error"]
+
+    assert named("vanished", "RuntimeError") == [("gpu-2",)]
+    assert named("RuntimeError", "RuntimeError") == [("gpu-1", "gpu-2")]
 
 
 def test_a_hang_is_that_of_the_node_whose_rank_hung() -> None:
