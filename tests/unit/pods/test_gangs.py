@@ -168,6 +168,8 @@ def test_what_one_node_of_a_gang_lacks_is_that_node_s_fault_alone(lacks: str, pe
     assert alerts(study) == (alarm,)  # told once, and of no other node
     assert alarm.headline == f"gpu-2 ended 1 gang, and no other node is at fault: because of {lacks}"
     after_night("rank-lacks", planned=["gpu-1"], campaign=study, is_green=is_green(study))
+    of_older_version = study.model_copy(update={"findings": ()})
+    assert (len(of_older_version.unjudged_failures), is_green(of_older_version)) == (1, False)
 
 
 @pytest.mark.parametrize(
