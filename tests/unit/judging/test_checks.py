@@ -314,8 +314,9 @@ def test_a_drill_that_is_not_found_is_red_and_says_why(node: NodeVerdict) -> Non
 
 
 def test_a_node_that_is_slow_and_not_drilled_is_another_finding() -> None:
-    """The state says whether a verdict is that of a drill."""
-    assert len(drilled(node_3(8.0, Why.SLOW, state=State.RED))) == 1
+    """The state says whether a verdict is that of a drill, and what is red is told before the rate."""
+    (headline,) = drilled(node_3(8.0, Why.BROKEN_GPU, state=State.RED, reason="Xid 79"))
+    assert headline.endswith("did not detect it: slowed by 20 %, red: broken GPU: Xid 79")
 
 
 @pytest.mark.parametrize(

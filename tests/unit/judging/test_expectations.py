@@ -117,7 +117,7 @@ def test_only_hotter_is_bad(value: float, off: bool) -> None:
     assert hot.is_over is (value == 40.0)
 
 
-@pytest.mark.parametrize(("value", "is_over"), [(13.5, False), (14.5, True)])
+@pytest.mark.parametrize(("value", "is_over"), [(13.5, False), (14.5, True), (5.0, False)])
 def test_what_chance_hides_of_a_slower_node_it_hides_of_a_faster_one(value: float, is_over: bool) -> None:
     """Chance reaches 30 % down to 7 of 10, so up to 10 / 0.7 = 14.3."""
     own = Measured((math.log(value),), math.log(value), 1.0)

@@ -12,7 +12,7 @@ from bench_image.contract.parse import parse_result
 from bench_image.contract.result import RunError, RunResult
 from bench_image.contract.spec import RunSpec
 from committed import committed
-from tests.builders import make_failed, make_links, make_result
+from tests.builders import make_failed, make_links, make_result, on_gpus
 from trainbench.core.verdicts import BAD_LINK, NODE_OF_GANGS, Level
 from trainbench.judging.gangs import (
     SLOW_EXCHANGE,
@@ -173,9 +173,10 @@ SLOW = ((0.55, 0.56, 0.54), (0.05, 0.05, 0.06))
 
 
 def gang(*ranks: Sequence[Sequence[float]], nodes: int = 2, **fields: Any) -> RunResult:
-    """A run over nodes of two GPUs, of which each rank has (own_steps_s, step_waits_s)."""
+    """A run over nodes of two GPUs without UUIDs, of which each rank has (own_steps_s, step_waits_s)."""
     spec = {"strategy": "ddp", "gpus_per_node": len(ranks) // nodes, "nodes": nodes, "peers": ("node-2",)[: nodes - 1]}
     result = make_result(**spec | fields)
+    result = on_gpus(result, *[None] * (len(ranks) // nodes))
     summaries = tuple(
         result.ranks[0].model_copy(update={"rank": i, "gpu_uuid": None, "own_steps_s": own, "step_waits_s": waits})
         for i, (own, waits) in enumerate(ranks)
@@ -252,6 +253,7 @@ def test_a_place_that_is_slow_in_several_runs_is_one_finding() -> None:
     (finding,) = slow_rank_findings(runs, 5.0)
 
     assert finding.item == runs[1].spec.identity.run_id
+    assert finding.summary.startswith("rank 1 (node-1, GPU 1) computes")
     assert finding.measured == "20.0 % longer"
     assert finding.summary.endswith("; so in 2 of 3 runs")
 

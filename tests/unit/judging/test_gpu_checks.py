@@ -112,6 +112,11 @@ def test_what_a_link_corrects_counts_only_at_a_rate() -> None:
     assert (pcie.category, pcie.measured) == ("pcie_replays", "9 PCIe replays a minute")
 
 
+def test_of_several_shared_runs_the_one_that_shared_most_is_told() -> None:
+    (finding,) = gpu_event_findings([said(other_memory_at_start_gb=gb) for gb in (20.0, 40.0, 0.0)])
+    assert finding.summary == "was not alone in 2 runs of 3: 40.0 GB in use beside the run on GPU 0"
+
+
 def test_corrected_memory_errors_are_evidence_only() -> None:
     assert gpu_event_findings([said(ecc_corrected_in_run=50)]) == ()
 

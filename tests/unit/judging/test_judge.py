@@ -78,6 +78,12 @@ def test_a_slow_node_says_why_no_re_run_decides(has_reruns: bool, reruns: list[R
     assert "re-run" not in group.nodes[0].reason
 
 
+def test_of_a_node_that_shares_its_gpu_no_re_run_is_missed() -> None:
+    shares = make_result("node-4", 9.55, num_other_processes=1)
+    (group,) = judge_fleet([*(make_result(f"node-{i}", 10.0) for i in (1, 2, 3)), shares]).groups
+    assert (group.nodes[3].why, "re-run" in group.nodes[3].reason) == (Why.BEHIND, False)
+
+
 @pytest.mark.parametrize(
     ("again", "whys"), [((10.5, 10.6), (Why.WELL, Why.ONCE)), ((8.0, 8.1), (Why.PAIR, Why.PAIR))], ids=["once", "again"]
 )
@@ -229,6 +235,14 @@ def test_of_four_gpus_only_the_broken_one_is_red() -> None:
     )  # fmt: skip
 
 
+def test_of_a_node_with_a_broken_gpu_and_a_failed_rank_both_are_told() -> None:
+    runs = [faulty(make_independent("node-1", (10.0,) * 3, failed={1: "CUDA error"}), 2)]
+    (node,) = judge_fleet([*runs, make_independent("node-2", (10.0,) * 3)]).groups[0].nodes[:1]
+
+    assert [gpu.why for gpu in node.gpus] == [Why.WELL, Why.FAILED, Why.BROKEN_GPU]
+    assert (node.why, node.reason[-27:]) == (Why.BROKEN_GPU, "; round 1 error: CUDA error")
+
+
 def test_a_node_is_as_hot_as_its_hottest_gpu_and_not_as_its_slowest() -> None:
     """GPU 0 is the slowest, GPU 1 at 75 degrees; all others are at 60."""
     runs = [make_independent(f"node-{i}", (10.0, 10.0)) for i in (1, 2)]
@@ -250,6 +264,24 @@ def test_nodes_of_several_gpus_that_are_all_hotter_than_their_past_are_hot() -> 
     assert group.nodes[0].reason.startswith("temperature +12.0 °C against its own past of 1 night")
 
 
+@pytest.mark.parametrize(("now", "before"), [(None, 60.0), (72.0, None)])
+def test_without_a_figure_of_both_nights_nothing_is_said_of_the_heat(now: float | None, before: float | None) -> None:
+    """Nor of two nodes of which one is hotter: who knows which one is as it should be."""
+    runs = [make_result(f"node-{i}", temperature_c=now) for i in (1, 2, 3)]
+    usual = [make_result(f"node-{i}", temperature_c=before) for i in (1, 2, 3)]
+    (group,) = judge_fleet(runs, earlier=records_of(usual, STARTED_AT - timedelta(days=1))).groups
+    (pair,) = judge_fleet([runs[0], make_result("node-2", temperature_c=90.0)]).groups
+    assert {node.why for node in (*group.nodes, *pair.nodes)} == {Why.WELL}
+
+
+def test_a_past_that_shows_nothing_dates_no_slowdown() -> None:
+    """One night is a past as wide as chance among eight nodes: it does not say that node-8 was always so."""
+    runs = [make_result(f"node-{i}", 9.2 if i == 8 else 10.0) for i in range(1, 9)]
+    earlier = records_of(runs, STARTED_AT - timedelta(days=1))
+    node = judge_fleet(runs, earlier=earlier).groups[0].nodes[7]
+    assert (node.why, "since" in node.reason, "past" in node.reason) == (Why.SLOW, False, False)
+
+
 @pytest.mark.parametrize(("gpus", "variance"), [(1, None), (2, 2.0), (4, 1 + math.pi / 6)])
 def test_what_differs_from_chance_is_that_of_the_comparisons(gpus: int, variance: float | None) -> None:
     """One node without others: each GPU has the others as peers. Windows of +-0.1 %, two degrees of freedom each."""
@@ -267,6 +299,18 @@ def test_the_controls_of_a_suspect_are_of_its_kind() -> None:
     judgement = judge_fleet(runs)
 
     assert (judgement.suspects, judgement.controls) == (("node-8",), ("node-5", "node-6", "node-7"))
+
+
+def test_works_share_controls_and_a_suspect_of_any_is_none() -> None:
+    """node-8 is slow at both works, node-1 at one. At the other work nodes 4 to 7 are nearer to their peers."""
+    runs = [make_result(f"node-{i}", {8: 9.0}.get(i, 10.0 if i < 5 else 10.1)) for i in range(1, 9)]
+    longer = {1: 9.0, 2: 10.1, 3: 10.1, 8: 9.0}
+    runs += [make_result(f"node-{i}", longer.get(i, 10.0), seq_length=1024) for i in range(1, 9)]
+    judgement = judge_fleet(runs)
+
+    assert set(judgement.suspects) == {"node-1", "node-8"}
+    assert len(judgement.controls) == 3
+    assert "node-1" not in judgement.controls
 
 
 def test_a_night_looks_at_the_pasts_of_all_its_nodes() -> None:

@@ -72,6 +72,7 @@ def test_the_table(peers: float | None, past: float | None, level: float | None,
         (-9.0, 0.0, -9.0, Why.BEHIND),
         (0.0, 0.0, -9.0, Why.BEHIND),
         (-4.94, None, None, Why.BEHIND),
+        (-5.0, None, None, Why.BEHIND),  # exactly the limit
         (5.2, None, None, Why.WELL),  # the faster one of the same two: 1 / 1.052 is -4.94 %
         (5.3, None, None, Why.PAIR),  # -5.03 %
     ],
@@ -92,6 +93,7 @@ def test_of_two_nodes_that_became_slower_together_none_is_blamed() -> None:
     """
     assert why(-4.94, -14.4, only_peer=True, fleet_changed=True) is Why.CHANGED
     assert why(5.2, -10.0, only_peer=True, fleet_changed=True) is Why.CHANGED
+    assert why(-5.0, -10.0, only_peer=True, fleet_changed=True) is Why.CHANGED  # exactly the limit
     assert why(-0.1, -2.5, only_peer=True, fleet_changed=True) is Why.CHANGED
     assert why(-9.0, -11.0, only_peer=True, fleet_changed=True) is Why.SLOW
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders import make_cpu_result, make_failed, make_result
 from tests.unit.published.measured import run
-from trainbench.results.readings import SharedGpu, shared_by
+from trainbench.results.readings import SharedGpu, shared_by, shared_gpus
 
 
 @pytest.mark.parametrize("result", [make_result(), make_cpu_result(), make_failed()])
@@ -45,6 +45,7 @@ def test_only_the_shared_gpus_are_named() -> None:
 
     assert shared == SharedGpu(0, 40.0, (1, 2))
     assert shared.sentence == "40.0 GB in use beside the run on GPUs 1 and 2"
+    assert shared_gpus([gpu.model_copy(update={"index": 0}) for gpu in gpus]) == SharedGpu(0, 40.0, (0,))
 
 
 def test_a_measured_run_beside_a_neighbour_is_shared_and_one_alone_is_not() -> None:
