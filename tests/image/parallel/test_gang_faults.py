@@ -39,7 +39,7 @@ def wires() -> Iterator[Network]:
 
 def gang_spec(**changes: object) -> RunSpec:
     gang = {"peers": NODES[1:], "nodes": len(NODES), "gpus_per_node": 1, "strategy": Strategy.DDP}
-    work = {"recipe": Recipe.FULL, "micro_batch_size": 4, "repeats": 1}
+    work = {"recipe": Recipe.FULL, "micro_batch_size": 8, "seq_length": 64, "repeats": 1}
     return make_spec(**gang | work | changes)
 
 
