@@ -23,7 +23,6 @@ def paid_run(
         "campaign_id": "night-1",
         "run_id": "run-1",
         "suite": "node_consistency",
-        "nodes": ("node-1",),
         "work": "mistral-7b qlora, batch 8 x 512 tokens, single on 1 GPU, as_users_run",
         "fingerprint": "29378ecb1986",
         "gpu_name": A10,

@@ -10,9 +10,12 @@ import pytest
 from bench_image.contract.result import Status
 from tests.kube.after_fault import after_fault, after_night
 from tests.kube.dag_runs import ENDLESS, SHORT, TINY, Runs, nodes
+from tests.kube.e2e import IS_REAL
 from tests.kube.own_pods import names_of_ours, wait_until_ours_are_gone
+from trainbench.core.verdicts import NODE_OF_GANGS
 
 pytestmark = pytest.mark.slow
+OF_STANDIN = pytest.mark.skipif(IS_REAL, reason="a real cluster's nodes have names of their own")
 
 
 def test_a_gang_meets_by_the_names_of_its_service(cluster: Any, runs: Runs) -> None:
@@ -48,6 +51,23 @@ def test_a_command_of_ones_own_joins_two_nodes_by_torchrun(cluster: Any, runs: R
     assert (result.status, result.error, result.spec.placement.nodes) == (Status.OK, None, 2)
     assert result.performance.samples_per_second == pytest.approx(32)
     assert state == "success"
+    wait_until_ours_are_gone(cluster)
+
+
+@OF_STANDIN
+def test_a_command_that_one_node_lacks_is_that_node_s_fault(cluster: Any, runs: Runs) -> None:
+    """The other rank's program runs until its pod is deleted, and leaves no result: its task says that it ran."""
+    names = ["sleep", "lacks"]  # the command is the node's name
+    for name in names:
+        cluster.add_node(name, gpus=1)
+    params = {"nodes": names, "world_sizes": ["2"], "gpus_per_node": 1, "device": "cpu", "timeout_s": 300}
+    run_id = runs.start("strategy_scaling", **params, command="{node} 600")
+    state, campaign = runs.wait("strategy_scaling", run_id), runs.campaign("strategy_scaling", run_id)
+
+    assert state == "failed"
+    assert [(alarm.category, alarm.nodes) for alarm in campaign.alarms] == [(NODE_OF_GANGS, ("lacks",))]
+    assert "the command 'lacks' was not found" in campaign.alarms[0].summary
+    after_night("rank-lacks", planned=["sleep"], campaign=campaign, is_green=False)
     wait_until_ours_are_gone(cluster)
 
 

@@ -16,7 +16,7 @@ from trainbench.core.formats import one_line
 from trainbench.core.markdown import escape
 from trainbench.core.verdicts import OF_MARKS, Finding, Level, State, Why, by_level
 from trainbench.judging.checks import ATTENDANCE
-from trainbench.pods.gangs import failed_rank
+from trainbench.pods.gangs import failed_nodes
 from trainbench.reporting import verdict_text
 from trainbench.results.campaign import Campaign
 
@@ -33,7 +33,7 @@ def alerts(campaign: Campaign) -> tuple[Finding, ...]:
         Finding(
             level=Level.ERROR,
             category=f"run_{result.status.value}",
-            nodes=(result.spec.identity.nodes[failed_rank(result) or 0],),
+            nodes=failed_nodes(result),
             item=result.spec.identity.run_id,
             measured=result.status.value,
             expected="a figure",

@@ -29,14 +29,12 @@ if TYPE_CHECKING:
 
 
 NAMES = (
-    "campaign_id", "run_id", "suite", "nodes", "work", "fingerprint", "gpu_name", "num_gpus", "is_measured",
-    "month", "price_source",
+    "campaign_id", "run_id", "work", "fingerprint", "gpu_name", "num_gpus", "is_measured", "month", "price_source",
 )  # fmt: skip
 AMOUNTS = ["samples_per_s", "tokens_per_s", "gpu_hours", "run_usd", "usd_per_gpu_hour", "energy_j"]
 RECORDED = (
-    "campaign_id", "run_id", "suite", "node", "peers", "model", "recipe", "strategy", "preset", "fingerprint",
-    "gpu_name", "status", "is_drill", "gpu_hours", "run_usd", "micro_batch_size", "seq_length",
-    "usd_per_gpu_hour", "price_source", "energy_j",
+    "campaign_id", "run_id", "model", "recipe", "strategy", "preset", "fingerprint", "gpu_name", "status", "is_drill",
+    "gpu_hours", "run_usd", "micro_batch_size", "seq_length", "usd_per_gpu_hour", "price_source", "energy_j",
 )  # fmt: skip
 
 
@@ -64,7 +62,6 @@ def paid_runs(history: History, since: datetime, until: datetime) -> DataFrame:
         samples = row["micro_batch_size"]
         size = f"{count(samples or 0, 'sample')} a step" if is_own else f"batch {samples} x {row['seq_length']} tokens"
         batch = f", {size}" if samples else ""
-        row["nodes"] = (row["node"], *filter(None, row["peers"].split(",")))
         gpus = count(row["num_gpus"], "GPU" if row["gpu_name"] else "process")
         ours = f"{row['model']} {row['recipe']}{batch}, {row['strategy']} on {gpus}, {row['preset']}"
         row["work"] = f"{row['model']}{batch}, on {gpus}" if is_own else ours
@@ -75,9 +72,8 @@ def paid_runs(history: History, since: datetime, until: datetime) -> DataFrame:
 def run_table(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     """One row for each run; `month`: of its campaign's end, in UTC. NaN: the amount is unknown, negative or infinite.
 
-    `nodes`: all of the gang; `work`: "mistral-7b qlora, batch 8 x 512 tokens, single on 1 GPU, tuned"; `gpu_name`: None
-    on a CPU or where the run never reported one; `is_measured`: it ended well and was no drill, so its throughput
-    counts.
+    `work`: "mistral-7b qlora, batch 8 x 512 tokens, single on 1 GPU, tuned"; `gpu_name`: None on a CPU or where the run
+    never reported one; `is_measured`: it ended well and was no drill, so its throughput counts.
     """
     import numpy as np
     import pandas as pd

@@ -84,7 +84,7 @@ def report_on(params: SpendParams, history: History, report_id: str, now: dateti
     """The report on `params.month`, else on the month of `now`. Raises HistoryError, and PriceError for our table."""
     month = params.month or f"{now:%Y-%m}"
     months = months_until(month, params.months)
-    runs = paid_runs(history, start_of(months[0]), start_of(month, after=1))
+    runs = paid_runs(history, start_of(months[-2]), start_of(month, after=1))
     table, findings = usable_prices(read_settings().prices)
     spent = by_month(history, months)
     report = make_report(runs, spent, params, report_id=report_id, made_at=now, table=table, findings=findings)
@@ -103,7 +103,7 @@ def make_report(
     table: Sequence[Price],
     findings: Sequence[Finding] = (),
 ) -> SpendReport:
-    """`spent`: the months that the report covers, oldest first; `runs`: the table of their runs, see `paid_runs`."""
+    """`spent`: the months that the report covers, oldest first; `runs`: the table of the last two, see `paid_runs`."""
     month, before = spent[-1].month, spent[-2].month
     of_month = runs[runs.month == month]
     works = work_costs(runs, month, before)

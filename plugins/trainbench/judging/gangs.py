@@ -26,7 +26,7 @@ from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import BenchmarkParams
 from trainbench.planning.link_search import MOST_ROUNDS, Culprit, GroupState, GroupTest, LinkSearch, Outcome
 from trainbench.planning.plan import Interconnect, Plan
-from trainbench.pods.gangs import failed_rank, node_at_fault
+from trainbench.pods.gangs import failed_nodes, node_at_fault
 from trainbench.pods.pod_end import INFRASTRUCTURE, NOT_FREE
 from trainbench.results.readings import impossible_works
 
@@ -68,9 +68,8 @@ def outcome_of(
     """What a group made. `of_round`: all groups of its round; `well`: those of earlier rounds that passed."""
     if run.error and (node_at_fault(run) or run.error.kind in NOT_FREE | INFRASTRUCTURE):
         # A node that is at fault or taken says nothing of links: it is left out, and the others run again.
-        is_left_out, rank = node_at_fault(run) or run.error.kind in NOT_FREE, failed_rank(run)
-        nodes = run.spec.identity.nodes if rank is None else run.spec.identity.nodes[rank : rank + 1]
-        absent = dict.fromkeys(nodes if is_left_out else (), run.error.message)
+        is_left_out = node_at_fault(run) or run.error.kind in NOT_FREE
+        absent = dict.fromkeys(failed_nodes(run) if is_left_out else (), run.error.message)
         return Outcome(test=test, state=GroupState.NOT_RUN, evidence=run.error.message, absent=absent)
     if run.error or run.links is None:
         message = run.error.message if run.error else "it has no figures of its links"

@@ -108,9 +108,14 @@ def node_at_fault(result: RunResult) -> str | None:
     """The node by which a gang failed that its other nodes could run: its pod did not start or refused the work, as for
     want of a mount, a device, an image or a secret, or it stopped answering. None: no single node, or another failure.
     """
-    rank, error = failed_rank(result), result.error
-    is_of_node = error is not None and (error.kind in OF_NODE or is_refusal(error))
-    return result.spec.identity.nodes[rank] if rank is not None and is_of_node else None
+    is_of_node = result.error is not None and (result.error.kind in OF_NODE or is_refusal(result.error))
+    return failed_nodes(result)[0] if is_of_node and failed_rank(result) is not None else None
+
+
+def failed_nodes(result: RunResult) -> tuple[str, ...]:
+    """The node of the failure; all nodes of the run where no single one is at fault."""
+    rank, nodes = failed_rank(result), result.spec.identity.nodes
+    return nodes if rank is None else nodes[rank : rank + 1]
 
 
 def failed_rank(result: RunResult) -> int | None:

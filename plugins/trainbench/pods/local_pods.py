@@ -103,6 +103,15 @@ class LocalPod:
 
     def run(self, on_line: Callable[[str], None]) -> LocalOutcome:
         """Starts the pod, hands each line of its output to `on_line`, and returns when it and its children are gone."""
+        try:
+            return self._run(on_line)
+        except OSError as error:  # as of a full disk; a reader of our output that has ended is no fault of the pod
+            if isinstance(error, BrokenPipeError):
+                raise
+            where = f"a pod needs room for its files below {tempfile.gettempdir()}"
+            raise LocalPodError(f"{where}: {error.strerror or error}") from None
+
+    def _run(self, on_line: Callable[[str], None]) -> LocalOutcome:
         if not os.access(self._image.python, os.X_OK):
             raise LocalPodError(f"{self._image.absent}: {self._image.remedy}")
         for name, place in (("envFrom", self._container), ("initContainers", self._spec)):

@@ -16,6 +16,8 @@ from trainbench.core.grouping import grouped
 from trainbench.core.states import TRAITS, NodeState, plain_finding, state_of
 from trainbench.core.verdicts import (
     ALARMS,
+    IMPOSSIBLE_WORK,
+    NODE_OF_GANGS,
     Against,
     Finding,
     GroupVerdict,
@@ -216,7 +218,10 @@ class Campaign(Frozen):
         """
         if self.is_link_search:
             return ()  # a gang that failed is evidence: the search says whose fault it is
-        judged = {group.group_id for group in self.groups} | impossible_works(self.results).keys()
+        judged = {group.group_id for group in self.groups}
+        told = grouped((alarm.category, alarm.nodes) for alarm in self.alarms)  # older versions told of none
+        if IMPOSSIBLE_WORK in told:
+            judged |= impossible_works(self.results).keys()
         return tuple(
             result
             for result in self.results
@@ -224,7 +229,7 @@ class Campaign(Frozen):
             and result.error is not None
             and result.status is not Status.OOM
             and result.error.kind not in NOT_FREE
-            and not node_at_fault(result)
+            and (node_at_fault(result),) not in told.get(NODE_OF_GANGS, ())
         )
 
     @property

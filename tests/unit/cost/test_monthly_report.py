@@ -25,7 +25,7 @@ from trainbench.params.cost_params import months_until, parse_spend_params
 from trainbench.results.artefacts import open_store
 
 MADE_AT = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
-H100 = {"gpu_name": "NVIDIA H100 80GB HBM3", "nodes": ("node-9",)}
+H100 = {"gpu_name": "NVIDIA H100 80GB HBM3"}
 
 
 def report(runs: Sequence[Mapping[str, Any]], **form: Any) -> SpendReport:
@@ -37,16 +37,15 @@ def report(runs: Sequence[Mapping[str, Any]], **form: Any) -> SpendReport:
 def two_months() -> list[dict[str, Any]]:
     """The A10's price rises and its throughput too; an H100 does the same work; one GPU has no price; a drill."""
     gang = {
-        "num_gpus": 2, "nodes": ("node-1", "node-2"), "suite": "strategy_scaling", "fingerprint": "aa0000000000",
+        "num_gpus": 2, "suite": "strategy_scaling", "fingerprint": "aa0000000000",
         "work": "mistral-7b qlora, batch 8 x 512 tokens, ddp on 2 GPUs, as_users_run",
     }  # fmt: skip
     october = [paid_run(rate, month=OCTOBER, run_id=f"oct-{rate}") for rate in (1.45, 1.46, 1.47)]
-    november = [paid_run(rate, 0.66, nodes=(f"node-{i}",), run_id=f"nov-{rate}", campaign_id="night-2")
-                for i, rate in enumerate((1.50, 1.51, 1.52), start=1)]  # fmt: skip
+    november = [paid_run(rate, 0.66, run_id=f"nov-{rate}", campaign_id="night-2") for rate in (1.50, 1.51, 1.52)]
     return [
         *october, paid_run(2.80, month=OCTOBER, **gang), *november, paid_run(2.80, **gang),
-        paid_run(9.6, 10.0, **H100), paid_run(12.0, None, gpu_name="NVIDIA B300", nodes=("node-b",), energy_j=None),
-        paid_run(0.4, 0.66, is_measured=False, nodes=("node-3",)),
+        paid_run(9.6, 10.0, **H100), paid_run(12.0, None, gpu_name="NVIDIA B300", energy_j=None),
+        paid_run(0.4, 0.66, is_measured=False),
     ]  # fmt: skip
 
 
@@ -90,7 +89,7 @@ def test_unknown_prices_are_never_free() -> None:
 
 
 def test_hostile_names_are_shown_and_not_run() -> None:
-    evil = {"nodes": ("<script>alert(1)</script>|\n# x",), "work": "=cmd|'/c calc'!A0", "suite": "[x](javascript:1)"}
+    evil = {"gpu_name": "<script>alert(1)</script>|\n# x", "work": "=cmd|'/c calc'!A0", "suite": "[x](javascript:1)"}
     made = report_files(report([paid_run(**evil)]), ())
 
     assert "<script>" not in made["cost_report.html"] + made["COST_REPORT.md"]

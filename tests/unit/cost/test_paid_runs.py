@@ -45,9 +45,8 @@ def test_a_run_as_it_was_recorded(history: History) -> None:
     record(history, gang)
     (run,) = paid_runs(history, *ALL).itertuples()
 
-    assert run.nodes == ("node-1", "node-2")
     assert run.work == "mistral-7b qlora, batch 8 x 512 tokens, ddp on 2 GPUs, as_users_run"
-    assert (run.num_gpus, run.gpu_name, run.suite) == (2, "NVIDIA A10", "node_consistency")
+    assert (run.num_gpus, run.gpu_name, run.month) == (2, "NVIDIA A10", "2026-11")
     assert run.gpu_hours == pytest.approx(0.111349, abs=1e-6)
     assert run.run_usd == pytest.approx(0.066810, abs=1e-6)
     assert (run.usd_per_gpu_hour, run.price_source, run.is_measured) == (0.60, "OCI price page", True)

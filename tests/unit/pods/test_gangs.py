@@ -168,6 +168,8 @@ def test_what_one_node_of_a_gang_lacks_is_that_node_s_fault_alone(lacks: str, pe
     assert alerts(study) == (alarm,)  # told once, and of no other node
     assert alarm.headline == f"gpu-2 ended 1 gang, and no other node is at fault: because of {lacks}"
     after_night("rank-lacks", planned=["gpu-1"], campaign=study, is_green=is_green(study))
+    of_older_version = study.model_copy(update={"findings": ()})
+    assert (len(of_older_version.unjudged_failures), is_green(of_older_version)) == (1, False)
 
 
 @pytest.mark.parametrize(
@@ -195,9 +197,13 @@ def test_an_image_that_no_node_can_pull_is_no_single_node_s_fault() -> None:
 
 def test_the_alert_on_a_failed_gang_names_the_node_that_failed() -> None:
     """It named the gang's first node, whichever failed."""
-    study = study_of(combine_ranks(SPEC, [failed("vanished", after_s=9.0), failed("RuntimeError")]))
 
-    assert [alert.nodes for alert in alerts(study) if alert.category == "run_error"] == [("gpu-2",)]
+    def named(*kinds: str) -> list[tuple[str, ...]]:
+        study = study_of(combine_ranks(SPEC, [failed(kind) for kind in kinds]))
+        return [alert.nodes for alert in alerts(study) if alert.category == "run_error"]
+
+    assert named("vanished", "RuntimeError") == [("gpu-2",)]
+    assert named("RuntimeError", "RuntimeError") == [("gpu-1", "gpu-2")]
 
 
 def test_a_hang_is_that_of_the_node_whose_rank_hung() -> None:

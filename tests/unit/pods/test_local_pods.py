@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -53,6 +56,17 @@ print(sorted(name for name in os.environ if name.startswith(("AIRFLOW", "NCCL"))
     LocalPod(manifest_, IMAGE).run(lines.append)
 
     assert lines == [f"{manifest_['metadata']['name']} True True", "['NCCL_NVLS_ENABLE']"]
+
+
+def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended `trainbench run` with a traceback, as a defect of trainbench."""
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    with pytest.raises(LocalPodError, match=r"room for its files below /\S+: No space left on device"):
+        LocalPod(pod("print('never')"), IMAGE).run(print)
 
 
 def test_a_pod_without_a_result_says_so() -> None:

@@ -51,7 +51,8 @@ class Choice(NamedTuple):
     @property
     def text(self) -> str:
         """ "zero2 on 2 GPUs: $0.0303 per 1M tokens; too noisy to rank beside ddp on 2 GPUs"."""
-        level = level_with(self.best.fastest.entry, [point.entry for point in self.points])
+        fastest = self.best.fastest
+        level = level_with(fastest.entry, [point.entry for point in self.points if point.gpus == fastest.gpus])
         noisy = f"; too noisy to rank beside {listing(each.name for each in level)}" if level else ""
         return f"{self.best.text}{noisy}"
 

@@ -78,7 +78,7 @@ def test_a_study_without_a_dag_appears_on_every_page_of_who_sees_our_dags(tmp_pa
     assert {row.world_size for row in rows} == {2, 4}
     assert all(row.tokens_per_second for row in rows)
     paid = seen.read(costs, Filters())
-    assert (paid.total.num_runs, paid.dags[0].name) == (num_runs, RESULT_FILES)
+    assert (paid.total.num_runs, paid.dags[0].what) == (num_runs, RESULT_FILES)
     assert paid.total.gpu_hours is not None
 
     hidden = Pages(open_engine(url, store), frozenset({"node_consistency"}))

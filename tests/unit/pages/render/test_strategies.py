@@ -68,9 +68,10 @@ def test_a_difference_within_the_noise_of_both_is_no_rank() -> None:
     3600) = 5.56 GPU-hours.
     """
     rows = [row("ddp", 2, 100.0, None, 0.008), row("zero2", 2, 99.0, None, 0.008), row("fsdp", 2, 90.0, None, 0.008)]
-    choice = choice_of(*rows)
+    choice = choice_of(*rows, row("zero3", 4, 100.0, None, 0.008))  # twice the cost: it is no choice
     assert choice.text == "ddp on 2 GPUs: 5.56 GPU-hours per 1M tokens; too noisy to rank beside zero2 on 2 GPUs"
-    assert cells(choice)[0][3] == cells(choice)[0][6] == "too noisy beside zero2 on 2 GPUs"
+    assert cells(choice)[0][3] == "too noisy beside zero2 on 2 GPUs"
+    assert cells(choice)[0][6] == "too noisy beside zero3 on 4 GPUs and zero2 on 2 GPUs"
     table = strategies_table(rows)
     at = table.names.index("place")
     assert [each.texts[at] for each in table.rows] == ["too noisy", "too noisy", "3 of 3"]
