@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,8 +109,8 @@ class FakeCluster(Cluster):
             status["containerStatuses"] = [{"name": "mesh", "state": {"running": {}}}, {"name": "base", "state": state}]
         return {"metadata": {"name": name}, "spec": {"nodeName": "gpu-0"}, "status": status}
 
-    def log(self, name: str, container: str, last_lines: int | None = None, first_bytes: int | None = None) -> str:
-        return f"starting\n{self.output}\n"
+    def log_lines(self, name: str, container: str, **_: Any) -> Iterator[str]:
+        yield from ("starting", self.output)
 
     def delete_pod(self, name: str, uid: str, version: str | None = None, **_: Any) -> None:
         self.deleted.append(uid)

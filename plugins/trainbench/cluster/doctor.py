@@ -392,11 +392,11 @@ def probe(site: Site) -> Answer:
     uid = cluster.create_pod(made)["metadata"]["uid"]
     try:
         ended = _ended(cluster, name)
-        log = cluster.log(name, CONTAINER) if has_ended(ended, CONTAINER) else ""
+        log = [*cluster.log_lines(name, CONTAINER)] if has_ended(ended, CONTAINER) else []
     finally:
         with suppress(ClusterError):  # housekeeping deletes a pod that could not be deleted here
             cluster.delete_pod(name, uid)
-    line = next((line for line in log.splitlines() if line.startswith(MARK)), None)
+    line = next((line for line in log if line.startswith(MARK)), None)
     if line is None:
         reason = pod_end(ended, CONTAINER, "it was not done in time").message
         return Answer(FAIL, reason, "fix what it names, then probe again")

@@ -163,16 +163,11 @@ class Cluster:
         named = self._list("list_namespaced_pod", self.namespace, field_selector=f"metadata.name={name}")
         return next(iter(named), None)
 
-    def log(self, name: str, container: str, last_lines: int | None = None) -> str:
-        """The container's log, whole or its last lines."""
-        tail = {} if last_lines is None else {"tail_lines": last_lines}
-        return self._text(CORE, "read_namespaced_pod_log", name, self.namespace, container=container, **tail)
-
-    def log_lines(self, name: str, container: str) -> Iterator[str]:
+    def log_lines(self, name: str, container: str, **options: Any) -> Iterator[str]:
         """The container's log, line by line, however long: the node's kubelet limits that. Of a pod without a log, or
-        that is gone, there is none.
+        that is gone, there is none. `options`: of the request, as `tail_lines`.
         """
-        asked = self._reply(CORE, "read_namespaced_pod_log", name, self.namespace, container=container)
+        asked = self._reply(CORE, "read_namespaced_pod_log", name, self.namespace, container=container, **options)
         try:
             with asked as reply, closing(reply):
                 for line in reply:
@@ -209,7 +204,8 @@ class Cluster:
             options["_continue"] = token
 
     def _object(self, group: str, method: str, *args: Any, **options: Any) -> dict[str, Any]:
-        text = self._text(group, method, *args, **options)
+        with self._reply(group, method, *args, **options) as reply:
+            text = reply.data.decode(errors="replace")
         try:
             answer = json.loads(text)
         except ValueError:
@@ -217,11 +213,6 @@ class Cluster:
         if not isinstance(answer, dict):
             raise Unreachable(f"{self.api.configuration.host} does not speak Kubernetes: {one_line(text, 80)!r}")
         return answer
-
-    def _text(self, group: str, method: str, *args: Any, **options: Any) -> str:
-        with self._reply(group, method, *args, **options) as reply:
-            data: bytes = reply.data
-        return data.decode(errors="replace")
 
     @contextmanager
     def _reply(self, group: str, method: str, *args: Any, **options: Any) -> Iterator[Any]:

@@ -109,7 +109,7 @@ def _seen(cluster: Cluster, pod: Mapping[str, Any], now: datetime) -> LivePod:
     why, progress = _waits_for(status) if state == "Pending" else None, Progress()
     if state == "Running":
         try:
-            progress = parse_progress(cluster.log(name, CONTAINER, LAST_LINES).splitlines())
+            progress = parse_progress(cluster.log_lines(name, CONTAINER, tail_lines=LAST_LINES))
         except ClusterError as error:
             why = f"its log cannot be read: {one_line(str(error), 120)}"
     return LivePod(

@@ -17,7 +17,7 @@ from bench_image.contract.links import Collective
 from bench_image.contract.result import RankSummary, RunResult, Status
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device
-from trainbench.core.formats import count, figure, listing, share
+from trainbench.core.formats import count, figure, listing, one_line, share
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import BAD_LINK, NODE_OF_GANGS, Finding, Level
 from trainbench.judging.diagnose import NEXT_STEP
@@ -240,13 +240,14 @@ def gang_node_findings(results: Sequence[RunResult]) -> Iterator[Finding]:
     for node, runs in grouped((node, run) for run in results if (node := node_at_fault(run))).items():
         gangs, error = count(len(runs), "gang"), runs[0].error
         assert error is not None
+        said = one_line(error.message.removeprefix(f"{node}: "), most=400)
         yield Finding(
             level=Level.ERROR,
             category=NODE_OF_GANGS,
             nodes=(node,),
             measured=error.kind,
             expected="work that begins, as on the other nodes",
-            summary=f"ended {gangs}, and no other node is at fault: {error.message.removeprefix(f'{node}: ')}",
+            summary=f"ended {gangs}, and no other node is at fault: {said}",
             resolution=NEXT_STEP.get(
                 error.kind,
                 "compare what its pods find (volumes, files, image, secrets) with what the others do, then repeat",

@@ -96,7 +96,9 @@ def verdict(campaign: Campaign, *, is_brief: bool = False) -> str:
         headline = fleet_summary(node._replace(reason="") if is_brief else node for node in others).headline
         if len(others) == 1 and not drilled:  # its reason says by what it was judged, also where it is well
             headline = sentence(one_line(others[0].phrase))
-        parts.append(f"Apart from the drill, {headline[0].lower()}{headline[1:]}" if drilled else headline)
+        if drilled and len(others) != 1:  # a name stays as it is
+            headline = headline[0].lower() + headline[1:]
+        parts.append(f"Apart from the drill, {headline}" if drilled else headline)
     return " ".join(parts)
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -64,11 +64,11 @@ class Pods(FakeCluster):
         assert labels == installation_labels(PodSettings())
         return tuple(self.sent)
 
-    def log(self, name: str, container: str, last_lines: int | None = None) -> str:
+    def log_lines(self, name: str, container: str, **options: Any) -> Iterator[str]:
         self._may("log")
-        assert (container, last_lines) == ("base", 100)
+        assert (container, options) == ("base", {"tail_lines": 100})
         (result,) = (pod for pod in self.sent if pod["metadata"]["name"] == name)
-        return str(result["metadata"]["annotations"]["log"])
+        yield from result["metadata"]["annotations"]["log"].splitlines()
 
 
 def test_the_last_figures_of_each_kind() -> None:

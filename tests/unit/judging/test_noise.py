@@ -9,6 +9,7 @@ import pytest
 from trainbench.judging.noise import (
     Noise,
     Run,
+    between_rounds,
     between_runs,
     chance_of_median,
     chance_quantile,
@@ -132,6 +133,14 @@ class TestPool:
         units = [[run(1, -0.1), run(2, 0.1)], [run(1, 0.0), run(2, 0.0)]]
         assert pooled(units).noise == (pytest.approx(((0.01 + 2 * 0.25e-4) / 3) ** 0.5), 3)
         assert between_runs(units, rounds_are_shared=True) == (pytest.approx(0.1), 1)
+
+    def test_of_a_round_with_fewer_units_the_common_effect_takes_more(self) -> None:
+        """Three units, of which the third lacks round 3: there it takes a half, of the others a third. Medians 0, 0 and
+        0.1 leave the first -0.1, -0.1 and 0.1: 0.03 / 2, of which the mean of 2/3, 2/3 and 1/2 was left.
+        """
+        units = [[run(i, log) for i, log in enumerate(logs)] for logs in ((-0.1, -0.1, 0.2), (0.0,) * 3, (0.0,) * 2)]
+        squares, lost = between_rounds(units)
+        assert (squares[0], lost) == ((pytest.approx(0.03 / 2 / (11 / 18)), 2), 2)
 
     def test_a_unit_that_scatters_within_the_run_is_apart(self) -> None:
         quiet = [[run(1, 0.001 * i, -0.001 * i, 0.0)] for i in (1, 2, 3, 2, 1)]

@@ -202,3 +202,12 @@ def test_a_headline_keeps_the_capitals_of_names() -> None:
     alarm = verdicts.make_finding("", category=IMPOSSIBLE_WORK, nodes=(), item="night-7", summary=summary)
     campaign = campaigns.judged(verdicts.make_node("node-1"), findings=(alarm,))
     assert verdict_text.verdict(campaign).startswith("The work of Llama-3.1-8B could begin on no node")
+
+
+def test_beside_a_drill_the_name_of_the_only_other_node_stays_as_it_is() -> None:
+    campaign = campaigns.cpu_drill()
+    nodes = {node.node: node for node in campaign.groups[0].nodes}
+    group = campaign.groups[0].model_copy(
+        update={"nodes": (nodes["node-3"], nodes["node-1"].model_copy(update={"node": "Box-1"}))}
+    )
+    assert verdict_text.verdict(campaign.model_copy(update={"groups": (group,)})).endswith(" drill, Box-1 is well.")
