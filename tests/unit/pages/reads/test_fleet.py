@@ -54,8 +54,7 @@ def test_nodes_of_one_reason_stand_together_but_each_red_one_by_itself() -> None
 
 
 def test_the_map_puts_the_node_that_was_red_last_first_and_sorts_the_rest_by_number(pages: Pages) -> None:
-    History(pages.engine).record(night(-3, {"node-1": 10.0}, groups=()))  # it compares runs and judges no node
-    heat = pages.read(heat_map, ALL, DAY_3, days=30)  # from the first day with a verdict on
+    heat = pages.read(heat_map, ALL, DAY_3, days=30)
     assert heat.days == ("2026-11-01", "2026-11-02", "2026-11-03")
     assert [row.node for row in heat.rows] == ["node-2", "node-3", "node-1", "node-10"]
     assert [[cell.why.value if cell else None for cell in row.cells] for row in heat.rows] == [
@@ -142,6 +141,14 @@ def test_the_map_shows_the_figure_that_decided(history: History) -> None:
     assert (cell.metric, cell.against, cell.deviation) == (
         Metric.SAMPLES_PER_SECOND, Against.PAST, pytest.approx(-7.0),
     )  # fmt: skip
+
+
+def test_the_map_begins_with_the_first_day_on_which_a_node_was_judged(history: History) -> None:
+    history.record(night(-3, {"node-1": 10.0}, groups=()))  # it compares runs and judges no node
+    history.record(night(1, {"node-1": 10.0}))
+    heat = Pages(history.engine, {SEEN}).read(heat_map, ALL, date(2026, 11, 2), days=30)
+
+    assert heat.days == ("2026-11-01", "2026-11-02")
 
 
 def test_works_recorded_in_another_order_than_their_days_stand_in_the_order_of_days(history: History) -> None:
