@@ -7,6 +7,7 @@ isolation, users, GPU limits or scheduling.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -105,11 +106,11 @@ class LocalPod:
         """Starts the pod, hands each line of its output to `on_line`, and returns when it and its children are gone."""
         try:
             return self._run(on_line)
-        except OSError as error:  # as of a full disk; a reader of our output that has ended is no fault of the pod
-            if isinstance(error, BrokenPipeError):
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             where = f"a pod needs room for its files below {tempfile.gettempdir()}"
-            raise LocalPodError(f"{where}: {error.strerror or error}") from None
+            raise LocalPodError(f"{where}: {error.strerror}") from None
 
     def _run(self, on_line: Callable[[str], None]) -> LocalOutcome:
         if not os.access(self._image.python, os.X_OK):
