@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import campaigns
+from tests.builders import campaigns, make_failed, make_result
 from tests.builders.nights import ENDED_AT, night
 from tests.dag.pages.site import login
 from trainbench.alerting.notice_text import Message
@@ -121,7 +121,7 @@ def test_red_first_warnings_while_they_are_new_and_never_more_than_a_few(client:
 
 
 def test_a_node_that_is_well_again_has_no_banner(client: Any, history: Any) -> None:
-    history.record(night(1, RATES, {"node-2": Why.MISSING}))
+    history.record(night(1, [make_result("node-1", 10.0), make_failed("node-2")], {"node-2": Why.FAILED}))
     assert len(shown(client)) == 1
     history.record(night(2, RATES))
 
