@@ -408,10 +408,11 @@ def _gangs(
             )
         elif size // gpus > len(nodes):
             there = "there is 1" if len(nodes) == 1 else f"there are {len(nodes)} of one kind"
-            have_more = all(node.num_gpus_per_run is None or node.num_gpus_per_run > gpus for node in nodes)
+            has_more = all(node.num_gpus_per_run is None or node.num_gpus_per_run > gpus for node in nodes)
+            raised = "raise gpus_per_node, or " if has_more else ""
             reason = (
                 f"needs {size // gpus} nodes with {count(gpus, noun)} each, {there}: "
-                f"{'raise gpus_per_node, or ' * have_more}leave {size} out of world_sizes"
+                f"{raised}leave {size} out of world_sizes"
             )
         else:
             reason = impossible_reason(work.strategy, params)
