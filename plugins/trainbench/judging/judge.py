@@ -72,6 +72,7 @@ WIDE_SDS = 3.0  # of a unit that scatters far more than the others: beyond the l
 # Of tonight's figure, in units of one night's: what a night does to a node is in all its rounds and re-runs, and does
 # not average out.
 NIGHT_VARIANCE = 1.0
+MOST_MFU_PCT = 100.0  # of the data sheet's peak
 MAX_CONTROLS = 3  # of a group: one disturbed control must not decide over all suspects
 FLEET_CHANGED = "fleet_changed"  # category
 
@@ -221,8 +222,8 @@ class _Group:
         return {self.units[place].key: noise for place, noise in wide.items()}
 
     @cached_property
-    def no_example(self) -> set[Key]:
-        """Units that are no reference for others."""
+    def unfit(self) -> set[Key]:
+        """Units whose runs say nothing of a healthy one: drilled, shared and unsteady, and a GPU's second name."""
         bad = {unit.key for unit in self.units if unit.is_drill or any(map(shared_by, unit.valid))}
         uuids: set[str] = set()
         for unit in self.units:  # one GPU never counts for several nodes
@@ -230,6 +231,20 @@ class _Group:
             bad |= {unit.key} if own & uuids else set()
             uuids |= own
         return bad | set(self.own_noise)
+
+    @cached_property
+    def no_example(self) -> set[Key]:
+        """Units that are no reference for others: unfit ones, and those of nodes that are faster than their own past,
+        their level or the data sheet of their GPU allow; but where half of the fleet is, it became faster.
+        """
+        fast = {
+            member.node
+            for member in self.members
+            if any(c and c.is_over for c in (self.past.get(member.node), self._against_level(member)))
+            or any((run.performance.mfu_pct or 0.0) > MOST_MFU_PCT for run in member.valid)
+        }
+        is_few = 2 * len(fast) < len(self.of_nodes)
+        return self.unfit | {unit.key for unit in self.units if is_few and unit.node in fast}
 
     @cached_property
     def shared(self) -> frozenset[str]:
@@ -364,7 +379,7 @@ class _Group:
         alone = {node: self._against_past(one, self.pasts[node].expected, noise) for node, one in own.items()}
         if self._changed(alone):
             return alone
-        bad = {key.node for key in self.planned.no_example}
+        bad = {key.node for key in self.planned.unfit}
         usual = {node: c for node, c in alone.items() if node not in bad and not c.is_off and not c.is_over}
         common = by_peers({Key(node): c.value / c.expected for node, c in usual.items()}, (), 1)
         noise = night_noise(self.pasts.values(), run_noise, without_common=True)
@@ -546,7 +561,8 @@ class _Group:
         reran = (run.error for run in member.runs if run.spec.identity.round >= self.again_from)
         no_result = next((error.message for error in reran if error), "none gave a result")
         shares = (share for run in member.valid[:1] for share in probe_shares(run))
-        pool, only_peer = planned.pool.noise, self.num_peers == 1
+        pool, peers = planned.pool.noise, planned.peers_of[worst.key]
+        only_peer = peers is not None and peers.is_of_one
         own = [noise.sd for unit in units if (noise := planned.own_noise.get(unit.key))]
         unsteady = ""
         if own and pool:

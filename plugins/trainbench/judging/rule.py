@@ -32,7 +32,7 @@ COARSE = 2.0  # times the limit against peers: noise that hides a slowdown of th
 
 class Facts(NamedTuple):
     """What is known of one node that gave figures. `comparisons`: see `expectations`; a node of several GPUs has those
-    of its worst GPU. `others`: of memory and temperature. `only_peer`: the peers are one node.
+    of its worst GPU. `only_peer`: the peers are one node.
     """
 
     comparisons: tuple[Comparison, ...]
@@ -81,12 +81,11 @@ def is_suspect(planned: Sequence[Comparison]) -> bool:
 def decide(facts: Facts) -> Decision:
     if facts.broken:
         return _made(Why.BROKEN_GPU, facts.broken)
-    if (slow := _slow(facts)) and facts.shared:
-        found = _made(Why.SHARED, facts.shared, slow.reason)
-    else:
-        found = slow or _not_slow(facts)
-        if facts.asked and not facts.num_again:
-            found = found._replace(reason=f"{found.reason}; {facts.no_rerun}")
+    found = _slow(facts) or _not_slow(facts)
+    if facts.shared and found.state in (State.RED, State.LOOK):  # what others do on its GPU says nothing of the node
+        found = _made(Why.SHARED, facts.shared, found.reason)
+    elif facts.asked and not facts.num_again:
+        found = found._replace(reason=f"{found.reason}; {facts.no_rerun}")
     if facts.is_drill and found.state is not State.NOT_CHECKED:
         return found._replace(state=State.DRILL, why=Why.SLOW if found.why is Why.SLOW else Why.DRILL)
     return found
@@ -120,9 +119,7 @@ def _not_slow(facts: Facts) -> Decision:
     peers, past, level = (facts.of(against) for against in Against)
     # What the expectations that did not decide say.
     if past and past.is_off:
-        shared = _made(Why.SHARED, facts.shared, phrase(past), facts.since)
-        changed = _made(Why.CHANGED if facts.fleet_changed else Why.BEHIND, facts.since, by=past)
-        return shared if facts.shared else changed
+        return _made(Why.CHANGED if facts.fleet_changed else Why.BEHIND, facts.since, by=past)
     for metric, why in ((Metric.TEMPERATURE_C, Why.HOT), (Metric.MEMORY_GB, Why.HEAVY)):
         if off := [c for c in facts.comparisons if c.metric is metric and c.is_off]:
             worst = max(off, key=lambda c: c.deviation)

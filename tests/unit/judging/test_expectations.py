@@ -39,9 +39,10 @@ GPU_0 = Key("a", GpuPlace(0, None))
     [
         (NODES, NODE_1, (), (10.0, "the median of 3 peers")),
         (NODES, NODE_3, (), (9.0, "the median of 3 peers")),
-        # a drilled node is no example while two others are left
+        # a drilled node is no example while another one is left
         (NODES, NODE_4, (NODE_1,), (9.5, "the median of 2 peers")),
-        (NODES, NODE_4, (NODE_1, NODE_2), (9.0, "the median of 3 peers")),
+        (NODES, NODE_4, (NODE_1, NODE_2), (10.0, "its only peer node-3")),
+        (NODES, NODE_4, (NODE_1, NODE_2, NODE_3), (9.0, "the median of 3 peers")),
         # each other node counts once, by its median: 10 and 8; by GPU it would be 10
         (gpus(a=(7.0, 10.0), b=(10.0, 10.0, 10.0, 10.0), c=(8.0,)), GPU_0, (), (9.0, "the median of 2 peers")),
         # on one or two nodes each GPU counts

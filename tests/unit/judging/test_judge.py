@@ -81,7 +81,7 @@ def test_a_slow_node_says_why_no_re_run_decides(has_reruns: bool, reruns: list[R
 def test_of_a_node_that_shares_its_gpu_no_re_run_is_missed() -> None:
     shares = make_result("node-4", 9.55, num_other_processes=1)
     (group,) = judge_fleet([*(make_result(f"node-{i}", 10.0) for i in (1, 2, 3)), shares]).groups
-    assert (group.nodes[3].why, "re-run" in group.nodes[3].reason) == (Why.BEHIND, False)
+    assert (group.nodes[3].why, "re-run" in group.nodes[3].reason) == (Why.SHARED, False)
 
 
 @pytest.mark.parametrize(

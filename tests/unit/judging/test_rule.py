@@ -97,9 +97,11 @@ def test_an_accepted_level_excuses_what_the_node_always_was_and_nothing_else() -
     assert why(-8.0, -8.0, has_accepted_level=True) is Why.SLOW
 
 
-def test_a_shared_gpu_is_told_only_where_the_node_is_slow() -> None:
-    assert why(-17.0, shared="1 other process") is Why.SHARED
+def test_of_a_shared_gpu_no_fault_is_told_but_that_it_is_shared() -> None:
+    for peers, past in ((-17.0, None), (-4.0, None), (0.0, -2.0)):
+        assert why(peers, past, shared="1 other process") is Why.SHARED
     assert why(-1.0, shared="1 other process") is Why.WELL
+    assert why(0.0, shared="1 other process", unsteady="it scatters") is Why.SHARED
 
 
 def test_heat_and_memory_ask_for_a_look_or_are_red_by_setting() -> None:

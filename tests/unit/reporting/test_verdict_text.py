@@ -26,8 +26,9 @@ def test_one_box_is_told_by_what_it_was_judged_also_where_it_is_well() -> None:
     campaign = campaigns.one_box()
     judged = "37.8 samples/s, 99.7 % of the H200's level of 37.9, band 96 to 104 %"
     assert verdict_text.verdict(campaign) == f"box-1 is well: {judged}."
-    assert verdict_text.reason_sentences(campaign.groups[0]) == (f"box-1 (well): {judged}.",)
-    assert verdict_text.reason_sentences(campaigns.healthy().groups[0]) == ()
+    assert verdict_text.reason_sentences(campaign, campaign.groups[0]) == ()  # the verdict says it
+    healthy = campaigns.healthy()
+    assert verdict_text.reason_sentences(healthy, healthy.groups[0]) == ()
 
 
 def test_the_tone_follows_the_worst_state() -> None:
@@ -187,12 +188,14 @@ def test_the_worst_gpu_stands_first_with_its_node_and_uuid() -> None:
 
 
 def test_each_reason_and_each_remark_is_told_once_a_remark_also_of_nodes_that_are_well() -> None:
-    assert verdict_text.reason_sentences(campaigns.two_nodes().groups[0]) == (
+    pair = campaigns.two_nodes()
+    assert verdict_text.reason_sentences(pair, pair.groups[0]) == (
         "node-1 and node-2 (look: pair): 2 nodes: they differ by 11.6 %, and neither a past nor a level says which one "
         "is off.",
     )
     nodes = [verdicts.make_node(f"node-{i}", remarks=("no temperature was measured",)) for i in (1, 2)]
-    assert verdict_text.reason_sentences(campaigns.judged(*nodes).groups[0]) == (
+    alike = campaigns.judged(*nodes)
+    assert verdict_text.reason_sentences(alike, alike.groups[0]) == (
         "node-1 and node-2: no temperature was measured.",
     )
 
