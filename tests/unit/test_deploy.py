@@ -259,8 +259,9 @@ def test_helm_runs_what_needs_the_cluster_with_the_account_that_has_the_rights()
 
 
 def test_a_component_has_the_secrets_that_it_needs_and_a_memory_limit() -> None:
-    components = ("scheduler", "triggerer", "dagProcessor", "apiServer", "workers", "migrateDatabaseJob")
-    secrets = {name: [row["name"] for row in VALUES[name].get("env", ())] for name in components}
+    names = ("scheduler", "triggerer", "dagProcessor", "apiServer", "migrateDatabaseJob")
+    components = {name: VALUES[name] for name in names} | VALUES["workers"]
+    secrets = {name: [row["name"] for row in values.get("env", ())] for name, values in components.items()}
     services = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
     history, password = "TRAINBENCH_HISTORY_URL", "AIRFLOW_ADMIN_PASSWORD"
 
@@ -268,10 +269,11 @@ def test_a_component_has_the_secrets_that_it_needs_and_a_memory_limit() -> None:
     assert {name: names for name, names in secrets.items() if names} == {
         "scheduler": [history],
         "apiServer": [history, password],
-        "workers": [history],
+        "celery": [history],
+        "kubernetes": [history],
     }
     assert [name for name, service in services.items() if password in service["environment"]] == ["api-server"]
-    assert all("memory" in VALUES[name]["resources"]["limits"] for name in components)
+    assert all("memory" in values["resources"]["limits"] for values in components.values())
     assert all("mem_limit" in service for service in services.values())
 
 
