@@ -195,9 +195,7 @@ def test_each_reason_and_each_remark_is_told_once_a_remark_also_of_nodes_that_ar
     )
     nodes = [verdicts.make_node(f"node-{i}", remarks=("no temperature was measured",)) for i in (1, 2)]
     alike = campaigns.judged(*nodes)
-    assert verdict_text.reason_sentences(alike, alike.groups[0]) == (
-        "node-1 and node-2: no temperature was measured.",
-    )
+    assert verdict_text.reason_sentences(alike, alike.groups[0]) == ("node-1 and node-2: no temperature was measured.",)
 
 
 def test_a_headline_keeps_the_capitals_of_names() -> None:
