@@ -149,8 +149,8 @@ def test_heat_and_the_clock_it_lowers_are_one_cause_with_its_consequence() -> No
     assert finding.category == "thermal_throttling"
     assert finding.explanation.endswith(
         "The GPU was too hot (69 °C, its peers 60 °C) and slowed itself down for 40 % of the time, usual 0 %; the SM "
-        "clock is 21.9 % below its peers' (1500 MHz, theirs 1920), which explains up to 15.8 of the 15.8 % (also: driver "
-        "differs from its peers (570.10, theirs 580.65.06))"
+        "clock is 21.9 % below its peers' (1500 MHz, theirs 1920), which explains up to 15.8 of the 15.8 % (also: "
+        "driver differs from its peers (570.10, theirs 580.65.06))"
     )
     assert (finding.measured, finding.expected) == ("samples/s −15.8 %", "at most 5 % below the median of 3 peers")
 
