@@ -45,11 +45,9 @@ class Facts(NamedTuple):
     since: str = ""  # a phrase on the date of its slowdown
     unsteady: str = ""  # a phrase on its scatter, where that is far outside
     shared: str = ""  # a phrase on the other programs on its GPUs
-    broken: str = ""  # a phrase on an error that means a broken GPU
     probes: str = ""  # a phrase on what its probes reach of the data sheet
     asked: tuple[Against, ...] = ()  # the expectations by which its planned rounds asked for re-runs
-    num_again: int = 0  # re-runs that gave a figure
-    no_rerun: str = ""  # a phrase: why no re-run decides, where none gave a figure
+    no_rerun: str = ""  # a phrase: why none of them decides, where none gave a figure
 
     def of(self, against: Against) -> Comparison | None:
         rates = (c for c in self.comparisons if c.metric is Metric.SAMPLES_PER_SECOND)
@@ -79,12 +77,10 @@ def is_suspect(planned: Sequence[Comparison]) -> bool:
 
 
 def decide(facts: Facts) -> Decision:
-    if facts.broken:
-        return _made(Why.BROKEN_GPU, facts.broken)
     found = _slow(facts) or _not_slow(facts)
     if facts.shared and found.state in (State.RED, State.LOOK):  # what others do on its GPU says nothing of the node
         found = _made(Why.SHARED, facts.shared, found.reason)
-    elif facts.asked and not facts.num_again:
+    elif facts.no_rerun:
         found = found._replace(reason=f"{found.reason}; {facts.no_rerun}")
     if facts.is_drill and found.state is not State.NOT_CHECKED:
         return found._replace(state=State.DRILL, why=Why.SLOW if found.why is Why.SLOW else Why.DRILL)
@@ -136,7 +132,7 @@ def _not_slow(facts: Facts) -> Decision:
         is_accepted = c is peers and facts.has_accepted_level
         if c and c.deviation < -max(LOOK_SHARE * c.limit, c.chance or 0.0) and not is_accepted:
             return _made(Why.BEHIND, by=c)
-    if facts.asked and facts.num_again and not any(c and c.is_off for c in (peers, past, level)):
+    if facts.asked and not facts.no_rerun and not any(c and c.is_off for c in (peers, past, level)):
         return _made(Why.ONCE, *(phrase(c) for c in map(facts.of, facts.asked) if c))
     return _visibly_well(facts)
 

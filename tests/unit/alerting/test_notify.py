@@ -261,4 +261,4 @@ def test_of_two_senders_at_once_one_sends(history: History, post: Post) -> None:
 
     for _ in range(5):
         (due,) = taken_by_four()
-        outbox.failed([due], MAIL, "refused")
+        outbox.end([due], MAIL, on(1), "refused")

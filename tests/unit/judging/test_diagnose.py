@@ -148,9 +148,9 @@ def test_heat_and_the_clock_it_lowers_are_one_cause_with_its_consequence() -> No
     finding = slow(throttle_share_pct={"thermal": 40.0}, sm_clock_mhz=1500.0, driver="570.10", temperature_c=69.0)
     assert finding.category == "thermal_throttling"
     assert finding.explanation.endswith(
-        "The GPU was too hot and slowed itself down for 40 % of the time (69 °C, its peers 60 °C); the SM clock is "
-        "21.9 % below its peers' (1500 MHz, theirs 1920), which explains up to 15.8 of the 15.8 % (also: driver "
-        "differs from its peers (570.10, theirs 580.65.06))"
+        "The GPU was too hot (69 °C, its peers 60 °C) and slowed itself down for 40 % of the time, usual 0 %; the SM "
+        "clock is 21.9 % below its peers' (1500 MHz, theirs 1920), which explains up to 15.8 of the 15.8 % (also: "
+        "driver differs from its peers (570.10, theirs 580.65.06))"
     )
     assert (finding.measured, finding.expected) == ("samples/s −15.8 %", "at most 5 % below the median of 3 peers")
 
@@ -168,7 +168,8 @@ def test_a_lower_power_limit_is_the_cause_and_the_capping_its_consequence() -> N
     )
     (finding,) = diagnosed(*GOOD, limited)
     assert finding.category == "power_limit_low"
-    assert "its power limit is 500 W, its peers' 700 W; the SM clock is 16.7 % below" in finding.explanation
+    assert "Its power limit is 500 W, its peers' 700 W; the SM clock is 16.7 % below" in finding.explanation
+    assert "ran into" not in finding.explanation
     assert finding.resolution == "set the power limit to 700 W (nvidia-smi -pl)"
 
 

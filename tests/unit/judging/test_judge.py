@@ -13,7 +13,7 @@ from bench_image.contract.result_sections import Clock
 from bench_image.contract.spec import Drill
 from tests.builders import STARTED_AT, make_cpu_result, make_failed, make_independent, make_result, on_gpus
 from tests.builders.judged_fleets import by_name, judge_fleet
-from trainbench.core.verdicts import Against, Metric, Why
+from trainbench.core.verdicts import Against, Metric, State, Why
 from trainbench.judging.judge import FLEET_CHANGED
 from trainbench.judging.noise import chance_quantile, to_pct
 from trainbench.judging.past import records_of
@@ -240,7 +240,16 @@ def test_of_a_node_with_a_broken_gpu_and_a_failed_rank_both_are_told() -> None:
     (node,) = judge_fleet([*runs, make_independent("node-2", (10.0,) * 3)]).groups[0].nodes[:1]
 
     assert [gpu.why for gpu in node.gpus] == [Why.WELL, Why.FAILED, Why.BROKEN_GPU]
-    assert (node.why, node.reason[-27:]) == (Why.BROKEN_GPU, "; round 1 error: CUDA error")
+    assert node.why is Why.BROKEN_GPU
+    assert node.reason.endswith("; GPU 1 (GPU-node-1-1): round 1 error: CUDA error")
+
+
+@pytest.mark.parametrize("drill", [None, Drill(slowdown_pct=20)])
+def test_a_broken_gpu_is_red_whatever_the_figures_say(drill: Drill | None) -> None:
+    slow = make_result("node-4", 8.0, drill=drill, events={"xids": {"79": 1}})
+    (group,) = judge_fleet([*(make_result(f"node-{i}", 10.0) for i in (1, 2, 3)), slow]).groups
+    told = "reported Xid 79 on GPU 0 (GPU-node-4-0), 1 time"
+    assert (group.nodes[3].state, group.nodes[3].why, group.nodes[3].reason) == (State.RED, Why.BROKEN_GPU, told)
 
 
 def test_a_node_is_as_hot_as_its_hottest_gpu_and_not_as_its_slowest() -> None:
