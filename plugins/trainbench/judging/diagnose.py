@@ -324,14 +324,14 @@ def _slows_clock(look: Look) -> Look:
     return told
 
 
-def _throttle(category: str, classes: Sequence[str], cause: str, resolution: str) -> Look:
+def _throttle(category: str, classes: Sequence[str], cause: str, resolution: str, usual: float | None = 0.0) -> Look:
     def share_pct(run: RunResult) -> float | None:
         """Of the worst GPU. Classes may overlap, so the largest counts, not the sum."""
         shares = [gpu.throttle_share_pct for gpu in run.telemetry.gpus if gpu.throttle_share_pct is not None]
         return max((share.get(name, 0.0) for share in shares for name in classes), default=None)
 
     cause += " for {own:.0f} % of the time, usual {peers:.0f} %"
-    return _slows_clock(_gap(category, share_pct, lambda gap: gap.points >= 5, cause, resolution, usual=0.0))
+    return _slows_clock(_gap(category, share_pct, lambda gap: gap.points >= 5, cause, resolution, usual=usual))
 
 
 def _thermal(case: Case) -> Iterator[Clue]:
@@ -343,7 +343,7 @@ def _thermal(case: Case) -> Iterator[Clue]:
 
 _POWER_CAP = _throttle(
     "power_capping", ("power_cap",), "the GPU ran into its power limit",
-    "compare power limits and supplies with its peers",
+    "compare power limits and supplies with its peers", usual=None,  # a GPU at work may run into it all the time
 )  # fmt: skip
 _POWER_BRAKE = _throttle(
     "power_brake", ("power_brake",), "the machine's power supply made the GPU slow down",

@@ -140,6 +140,16 @@ def test_what_all_nodes_share_explains_nothing() -> None:
     assert diagnosed(*results)[0].category == "cause_unknown"
 
 
+@pytest.mark.parametrize(("share", "category"), [("power_cap", "cause_unknown"), ("thermal", "thermal_throttling")])
+def test_power_capping_is_no_cause_where_nobody_is_beside_it(share: str, category: str) -> None:
+    """One box with an H200 runs into its power limit in 100 % of a healthy night; no GPU should be too hot."""
+    level = make_comparison(8.0, 9.5, Against.LEVEL)
+    verdict = {"comparisons": (level,), "decided_by": (Metric.SAMPLES_PER_SECOND, Against.LEVEL)}
+    run = make_result("box", 8.0, throttle_share_pct={share: 70.0})
+    (finding,) = diagnosed(run, why=Why.SLOW, state=State.RED, **verdict)
+    assert finding.category == category
+
+
 # --- how much a cause explains ----------------------------------------------------------------------------------------
 
 
