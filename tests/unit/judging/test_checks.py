@@ -334,11 +334,11 @@ def test_a_drill_on_a_node_that_was_busy_or_failed_is_no_success(why: Why, advic
     assert finding.measured == f"slowed by 20 %, {state}: no room on the node"
 
 
-def test_of_two_works_that_miss_a_drill_for_two_reasons_the_drill_is_repeated() -> None:
+def test_of_two_works_that_miss_a_drill_for_two_reasons_the_worse_one_says_what_to_do() -> None:
     verdicts = [make_node("node-3", None, why=why) for why in (Why.BUSY, Why.FAILED)]
     groups = [make_group([verdict], f"g{i}") for i, verdict in enumerate(verdicts)]
     (finding,) = undetected_drill_findings(groups, [make_failed("node-3", drill=DRILL)])
-    assert finding.resolution.startswith("drill it again with more rounds")
+    assert finding.resolution == "repair the node, then drill it again"
 
 
 def test_of_two_works_one_that_finds_the_drill_is_enough() -> None:
