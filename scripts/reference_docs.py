@@ -186,7 +186,7 @@ def _parameter(name: str, forms: Mapping[Any, Any], letters: Mapping[Any, str]) 
     meaning = " ".join(filter(None, (field["description_md"], _allowed(field))))
     for names, link in (
         (rf"\*{NAMES}\*", "Any of [models.md](models.md)."),
-        (NAMES, "those in [models.md](models.md)"),
+        ("A name, such as", "A [name](models.md), such as"),
     ):
         meaning = re.sub(names, link, meaning)
     yield meaning

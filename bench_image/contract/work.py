@@ -125,8 +125,9 @@ class WorkSettings(Frozen):
         "mistral-7b",
         "Work",
         "Model",
-        f"One of {', '.join((*MODELS, *SAME_SHAPE))}; the path of a `config.json`, with a slash in it; a hub id with "
-        "its revision, `organisation/name@commit`; or any name together with dimensions.",
+        "A name, such as `mistral-7b`, `llama-3.1-8b`, `qwen3-8b`, `gemma-3-12b`, `phi-4`, `deepseek-v2-lite`, "
+        "`gpt-oss-20b` or `gpt2`, and `tiny` for a trial; the path of a `config.json`, with a slash in it; a hub id "
+        "with its revision, `organisation/name@commit`; or any name together with dimensions.",
         examples=[*MODELS, *SAME_SHAPE],
     )
     dimensions: ModelShape | None = setting(

@@ -7,9 +7,11 @@ import os
 import sys
 import time
 from functools import partial
+from pathlib import Path
 
 import torch
 
+from bench_image.contract.pod_io import TRACES_ENV
 from bench_image.contract.result import HANG, Chosen, Phase, RunError, Status
 from bench_image.contract.result_sections import Clock, Memory
 from bench_image.contract.spec import RunSpec
@@ -31,6 +33,7 @@ from bench_image.training.autotune import autotune
 from bench_image.training.comm_profile import measure_communication
 from bench_image.training.execution import describe_execution
 from bench_image.training.loop import measure_window, settled_step_s, warm_up
+from bench_image.training.step_trace import keep_trace
 from bench_image.training.train_step import TrainStep
 
 LOG_EVERY_S = 3.0
@@ -65,6 +68,8 @@ def run(spec: RunSpec, journal: Journal) -> RunError | None:
     finally:
         report.memory = report.memory or _read_memory(group.device, journal)  # also of a run that failed
     journal.enter(Phase.REPORT)
+    if error is None:
+        trace(journal, group, step)
     if watch:
         watch.close()
     step.close()
@@ -219,6 +224,19 @@ def profile(journal: Journal, group: ProcessGroup, step: TrainStep, step_s: floa
         return
     report = journal.report
     report.communication, report.own_steps_s, report.step_waits_s = profiled
+
+
+def trace(journal: Journal, group: ProcessGroup, step: TrainStep) -> None:
+    """Of each rank, where the pod has a folder for traces. The run counts without one, too."""
+    if not (folder := os.environ.get(TRACES_ENV)):
+        return
+    path = Path(folder, f"{step.spec.identity.run_id}.rank-{group.rank}.json.gz")
+    try:
+        keep_trace(step, group.device, path)
+    except (OSError, RuntimeError) as error:
+        sys.stderr.write(f"rank {group.rank}: no trace: {type(error).__name__}: {error}\n")
+    else:
+        journal.log(trace=path)
 
 
 def _read_memory(device: torch.device, journal: Journal) -> Memory:

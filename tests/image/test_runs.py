@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from bench_image.contract.flops import num_lora_parameters, num_parameters
 from bench_image.contract.model_shapes import shape_of
 from bench_image.contract.options import Precision, Recipe, Strategy
+from bench_image.contract.pod_io import TRACES_ENV
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.result_sections import Clock
 from bench_image.contract.spec import Drill, RunSpec
@@ -47,7 +50,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
             spec, folder = equal_work(recipe, strategy), tmp_path_factory.mktemp(f"{recipe}-{strategy}")
             # One as a pod starts it; the others spare the imports.
             begin = start_anew if (recipe, strategy) == CELLS[0] else start
-            done[recipe, strategy] = spec, finish(begin(spec, folder), folder), folder
+            traces = {TRACES_ENV: str(folder / "traces")} if recipe is Recipe.FULL else {}
+            done[recipe, strategy] = spec, finish(begin(spec, folder, **traces), folder), folder
         return done[recipe, strategy]
 
     return get
@@ -98,6 +102,17 @@ def test_equal_work_gives_equal_losses(finished: Finished, recipe: Recipe, strat
 
     tolerance = 1e-4 if recipe is Recipe.FULL else 5e-3  # fp32 and bf16
     assert losses_of_one[:common] == pytest.approx(losses_of_two[:common], abs=tolerance)
+
+
+@pytest.mark.parametrize("strategy", [Strategy.SINGLE, Strategy.ZERO3])
+def test_each_rank_keeps_a_trace_of_three_steps_where_it_has_a_folder(finished: Finished, strategy: Strategy) -> None:
+    spec, result, folder = finished(Recipe.FULL, strategy)
+    traces = {path.name: json.loads(gzip.decompress(path.read_bytes())) for path in (folder / "traces").iterdir()}
+    names = {file: [event.get("name", "") for event in trace["traceEvents"]] for file, trace in traces.items()}
+
+    assert sorted(traces) == [f"{spec.identity.run_id}.rank-{rank}.json.gz" for rank in range(len(result.ranks))]
+    assert {sum(name.startswith("Optimizer.step#") for name in each) for each in names.values()} == {3}
+    assert all("aten::mm" in each for each in names.values())
 
 
 def test_full_training_learns_its_data(finished: Finished) -> None:

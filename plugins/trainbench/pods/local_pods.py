@@ -29,6 +29,7 @@ from bench_image.contract.pod_io import (
     MEETING_ENV,
     NCCL_PREFIX,
     OUTPUT_DIR_ENV,
+    TRACES_ENV,
 )
 from bench_image.contract.result_lines import ABSENT, ResultLinesError, ResultReader
 from trainbench.core.user_error import UserError
@@ -200,8 +201,8 @@ class LocalPod:
                 os.killpg(self._process.pid, signum)
 
     def _environment(self, root: Path) -> dict[str, str]:
-        """The manifest's variables, mount paths inside `root`; of the host's what a process needs to start, and NCCL's,
-        which results show.
+        """The manifest's variables, mount paths inside `root`; of the host's what a process needs to start, NCCL's,
+        which results show, and the folder for traces.
         """
         mounts = {mount["mountPath"]: root / mount["mountPath"][1:] for mount in self._container["volumeMounts"]}
         for folder in mounts.values():
@@ -211,6 +212,8 @@ class LocalPod:
         needed = ("PATH", "LANG", "LD_LIBRARY_PATH")
         passed = {name: value for name, value in os.environ.items() if name in needed or name.startswith(NCCL_PREFIX)}
         passed |= self._turns.environment if self._turns else {}
+        if traces := os.environ.get(TRACES_ENV):
+            passed[TRACES_ENV] = str(Path(traces).resolve())
         passed |= {"PYTHONPATH": self._image.pythonpath, "TMPDIR": str(root / "tmp"), "PYTHONUNBUFFERED": "1"}
         for variable in self._container["env"]:
             value = self._value(variable)

@@ -19,12 +19,13 @@ from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.parse import parse_result
 from bench_image.contract.result import Phase, Status
 from bench_image.contract.result_lines import ResultReader
+from bench_image.contract.spec import RunSpec
 from bench_image.parallel.process_group import ProcessGroup
 from bench_image.process import children
 from bench_image.process.children import Child, run_all
 from bench_image.process.exit_codes import EXIT_CODES, ProcessExits
 from bench_image.process.merge import merge
-from bench_image.process.phases import profile
+from bench_image.process.phases import profile, trace
 from bench_image.process.rank_report import Journal, read_reports
 from tests.builders import error_of
 from tests.builders.image_processes import ENDLESS, descendants, finish, make_spec, run_rank, start, wait_for
@@ -110,6 +111,14 @@ def test_out_of_memory_while_training_keeps_what_was_measured(tmp_path: Path) ->
     assert len(result.performance.windows) == 1
 
 
+class TrainStepOf:
+    def __init__(self, spec: RunSpec) -> None:
+        self.spec, self.num_steps = spec, 0
+
+    def __call__(self) -> None:
+        self.num_steps += 1
+
+
 @pytest.fixture
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Journal:
     monkeypatch.setenv("RANK", "0")
@@ -130,6 +139,17 @@ def test_a_profiler_that_fails_does_not_lose_what_was_measured(
 
     assert journal.report.communication is None
     assert journal.report.missing["communication"] == "the steps could not be profiled: CUPTI is not allowed here"
+
+
+def test_a_trace_that_cannot_be_written_does_not_lose_what_was_measured(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRAINBENCH_TRACES", "/proc/none")
+    step = TrainStepOf(make_spec())
+    trace(journal, ProcessGroup(torch.device("cpu")), step)  # type: ignore[arg-type]
+
+    assert step.num_steps == 3  # other ranks wait for each
+    assert "rank 0: no trace: FileNotFoundError: " in capsys.readouterr().err
 
 
 def test_a_rank_that_ends_itself_is_not_overwritten_by_its_main_thread(journal: Journal, tmp_path: Path) -> None:

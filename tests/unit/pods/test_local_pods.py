@@ -49,13 +49,13 @@ import os
 print(os.environ["TRAINBENCH_POD"], *(os.path.isdir(os.environ[n]) for n in ("TRAINBENCH_OUTPUT_DIR", "HOME")))
 print(sorted(name for name in os.environ if name.startswith(("AIRFLOW", "NCCL"))))
 """
-    for name in ("AIRFLOW_HOME", "NCCL_NVLS_ENABLE"):
+    for name in ("AIRFLOW_HOME", "NCCL_NVLS_ENABLE", "TRAINBENCH_TRACES"):
         monkeypatch.setenv(name, "0")
     lines: list[str] = []
-    manifest_ = pod(program)
+    manifest_ = pod(program + "print(os.environ['TRAINBENCH_TRACES'])")
     LocalPod(manifest_, IMAGE).run(lines.append)
 
-    assert lines == [f"{manifest_['metadata']['name']} True True", "['NCCL_NVLS_ENABLE']"]
+    assert lines == [f"{manifest_['metadata']['name']} True True", "['NCCL_NVLS_ENABLE']", str(Path("0").absolute())]
 
 
 def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

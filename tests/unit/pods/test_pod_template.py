@@ -64,7 +64,7 @@ def test_it_reaches_the_pod_beside_what_the_benchmark_sets(template: Template) -
                     {
                         "name": "base",
                         "imagePullPolicy": "Always",
-                        "env": [{"name": "NCCL_IB_HCA", "value": "mlx5"}],
+                        "env": [{"name": "TRAINBENCH_TRACES", "value": "/traces"}],
                         "envFrom": [{"configMapRef": {"name": "nccl"}}],
                         "resources": {"limits": {"rdma/hca": 1}, "requests": {"cpu": 16}},
                         "volumeMounts": [
@@ -92,7 +92,7 @@ def test_it_reaches_the_pod_beside_what_the_benchmark_sets(template: Template) -
         "models", "shm", "scratch", "results", "data-0", "kernels",
     ]  # fmt: skip
     assert [init["name"] for init in spec["initContainers"]] == ["warm"]
-    assert container["env"][0] == {"name": "NCCL_IB_HCA", "value": "mlx5"}
+    assert container["env"][0] == {"name": "TRAINBENCH_TRACES", "value": "/traces"}
     assert container["env"][1:-1] == plain["spec"]["containers"][0]["env"]
     assert container["resources"] == {
         "limits": {"rdma/hca": "1", "nvidia.com/gpu": "1", "memory": "64Gi"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
 
 from sqlalchemy import Connection, select
 
@@ -65,6 +66,18 @@ def costs(connection: Connection, scope: Scope) -> Costs:
         works=spend(connection, ours, *names),
         unpriced=unpriced(connection, ours),
     )
+
+
+def two_months(connection: Connection, scope: Scope, today: date) -> tuple[Spend, Spend]:
+    """This month so far, and the last one up to the same day, whatever days the page shows."""
+    first = today.replace(day=1)
+    end = first - timedelta(days=1)
+    ours = scope.works_of_any_time & ~IMPORTED
+    this, last = (
+        spend(connection, ours & works.c.day.between(str(begin), str(until)))[0]
+        for begin, until in ((first, today), (end.replace(day=1), end.replace(day=min(today.day, end.day))))
+    )
+    return this, last
 
 
 def spent(connection: Connection, scope: Scope) -> Spend:

@@ -160,7 +160,8 @@ def costs(asked: Asked = Depends()) -> Response:
     )
     if asked.is_csv:
         return csv_of(asked.table, tables)
-    return asked.answer("costs.html.j2", costs=totals, tables=tables)
+    this_month, last_month = asked.read(comparisons.two_months, asked.now.date())
+    return asked.answer("costs.html.j2", costs=totals, tables=tables, this_month=this_month, last_month=last_month)
 
 
 @router.get("/runs")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from trainbench.figure_catalogue.run_figures import (
     TOKENS_PER_SECOND,
 )
 from trainbench.history.history import History
-from trainbench.pages.reads.comparisons import costs, strategies
+from trainbench.pages.reads.comparisons import costs, strategies, two_months
 from trainbench.pages.reads.queries import Pages
 from trainbench.params.campaign_kind import CampaignKind
 
@@ -93,6 +93,23 @@ def test_costs_by_month_by_dag_and_by_work(history: History) -> None:
     ]
     assert paid.total.usd == pytest.approx(5 * one)
     assert paid.total.gpu_hours == pytest.approx(5 * 55 / 3600)
+
+
+def test_this_month_stands_beside_the_same_days_of_the_last(history: History) -> None:
+    """The nights of 1, 2 and 28 February have 1, 2 and 1 runs, that of 31 March one: March has 31 days."""
+    for day, nodes in ((1, 1), (2, 2), (28, 1), (59, 1)):
+        at_february = day + 92  # night 1 is that of 1 November
+        history.record(night(at_february, {f"node-{number}": 10.0 for number in range(nodes)}))
+    pages, one = Pages(history.engine, {SEEN}), 55 / 3600 * 0.6
+
+    def spends(*today: int) -> list[float | None]:
+        return [each.usd for each in pages.read(two_months, ALL, date(2027, *today))]
+
+    assert spends(2, 28) == [pytest.approx(4 * one), None]
+    assert spends(3, 1) == [None, pytest.approx(one)]
+    assert spends(3, 2) == [None, pytest.approx(3 * one)]
+    assert spends(3, 31) == [pytest.approx(one), pytest.approx(4 * one)]
+    assert spends(3, 30) == [None, pytest.approx(4 * one)]
 
 
 def test_an_unknown_price_is_counted_and_never_0(history: History) -> None:
