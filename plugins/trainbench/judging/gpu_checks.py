@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from bench_image.contract.gpu_specs import data_sheet
 from bench_image.contract.result import RunResult
-from bench_image.contract.result_sections import GpuTelemetry, share_field
+from bench_image.contract.result_sections import GpuTelemetry, Probes, share_field
 from trainbench.core.formats import capitalised, count, figure, listing
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Finding, Level, Why, gpu_title
@@ -348,7 +348,8 @@ def probe_shares(result: RunResult) -> tuple[ProbeShare, ...]:
     if name is None:
         return ()
     promised, bands = data_sheet(name), BANDS.get(name, {})
-    own = {gpu_title(place.index, place.uuid): part.probes for place, part in by_gpu(result).items()}
+    parts = by_gpu(result).items()
+    own: Mapping[str | None, Probes] = {gpu_title(place.index, place.uuid): part.probes for place, part in parts}
     return tuple(
         ProbeShare(rate, getattr(probes, rate), promised[rate], pct, bands.get(rate), gpu)
         for gpu, probes in (own or {None: result.probes}).items()
