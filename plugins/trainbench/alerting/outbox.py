@@ -54,7 +54,8 @@ class Outbox:
             ]
             for due in found:
                 _claim(connection, due, channel, now, is_known=due.event in known.get(due.notice.id, {}))
-        return tuple(sorted(found, key=lambda due: _place(due.notice)))
+        found.sort(key=lambda due: (not due.notice.is_red, due.notice.is_drill, due.notice.opened_at, due.notice.id))
+        return tuple(found)
 
     def end(self, taken: Sequence[Due], channel: Channel, now: datetime, problem: str | None = None) -> None:
         """Record that these messages were sent, or the problem for which they could not be; then they are due again."""
@@ -91,10 +92,6 @@ def _event(notice: Notice, at_least: Level, since: datetime, known: Rows) -> Eve
     row = known.get(event)
     failed_before = row is not None and row.sent_at is None and row.problem is not None
     return event if at >= since and (row is None or failed_before) else None
-
-
-def _place(notice: Notice) -> tuple[bool, bool, datetime, int]:
-    return not notice.is_red, notice.is_drill, notice.opened_at, notice.id
 
 
 def _claim(connection: Connection, due: Due, channel: Channel, now: datetime, is_known: bool) -> None:

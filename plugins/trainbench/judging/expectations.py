@@ -76,7 +76,7 @@ def by_peers(
     reference while another one is left: drilled, shared and unsteady ones, and those that are impossibly fast.
 
     Each other node counts once, by the median of its GPUs. With fewer than two other nodes each GPU counts, those of
-    the same node too. None: no peer at all.
+    the same node too. None: no peer at all, or one only that is no reference.
     """
     examples = {key: value for key, value in values.items() if key not in no_example}
 
@@ -88,6 +88,8 @@ def by_peers(
 
     def expected(key: Key) -> Expected | None:
         of_examples = len(examples) > (key in examples)
+        if not of_examples and len(values) == 2:
+            return None
         some, peers, noun = examples if of_examples else values, medians(key.node, of_examples=of_examples), "peer"
         if len(peers) < 2:  # each GPU counts, those of the same node too
             single = {other: value for other, value in some.items() if other != key}

@@ -95,7 +95,7 @@ def _made(why: Why, *phrases: str, by: Comparison | None = None) -> Decision:
 def _slow(facts: Facts) -> Decision | None:
     """The verdict where the node is slow by the expectation that decides."""
     peers, past, level = (facts.of(against) for against in Against)
-    if peers and not facts.only_peer:
+    if peers and (facts.is_drill or not facts.only_peer):  # of a drilled node and its peer it is known which one is off
         if not peers.is_off or (past and not past.is_off and facts.has_accepted_level):
             return None
         seen = facts.first(past)

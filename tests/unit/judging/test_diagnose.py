@@ -69,14 +69,6 @@ def slow(**evidence: Any) -> Finding:
     return finding
 
 
-def test_a_narrow_link_that_all_nodes_have_is_no_cause() -> None:
-    """x8 in slots made for x16, on the good nodes as well: it explains nothing about the slow one."""
-    good = [make_result(f"node-{i}", pcie=(5, 8)) for i in (1, 2, 3)]
-    (finding,) = diagnosed(*good, make_result("node-4", 8.0, pcie=(5, 8)))
-
-    assert finding.category == "cause_unknown"
-
-
 def test_a_link_should_be_what_the_poorest_gpu_supports() -> None:
     """One GPU of two is of an older generation."""
     good = [make_result(f"node-{i}", strategy="ddp", gpus_per_node=2) for i in (1, 2, 3)]

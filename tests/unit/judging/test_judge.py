@@ -49,6 +49,35 @@ def test_a_drilled_node_is_no_example_for_the_others() -> None:
     assert against.expected == pytest.approx(9.5)
 
 
+@pytest.mark.parametrize(("at", "why"), [(40.0, Why.WELL), (60.0, Why.HOT)])
+def test_a_node_on_a_shared_gpu_is_no_example_of_heat(at: float, why: Why) -> None:
+    """node-1 at 72 degrees: beside node-2 at 62 and two shared ones; alone node-2 says nothing, where node-3 and node-4
+    are not shared the median of 62, 60 and 60 does.
+    """
+    shared = {"num_other_processes": 1} if at == 40.0 else {}
+    runs = [make_result(f"node-{i}", temperature_c=heat) for i, heat in ((1, 72.0), (2, 62.0))]
+    runs += [make_result(f"node-{i}", temperature_c=at, **shared) for i in (3, 4)]
+    assert judge_fleet(runs).groups[0].nodes[0].why is why
+
+
+@pytest.mark.parametrize(("mfu_pct", "source"), [(100.0, "the median of 2 peers"), (100.1, "its only peer node-2")])
+def test_a_rate_beyond_the_peak_of_the_data_sheet_is_no_peer(mfu_pct: float, source: str) -> None:
+    runs = [make_result(f"node-{i}", 10.0) for i in (1, 2, 3)]
+    runs[2] = runs[2].model_copy(update={"performance": runs[2].performance.model_copy(update={"mfu_pct": mfu_pct})})
+    against = judge_fleet(runs).groups[0].nodes[0].comparison(Metric.SAMPLES_PER_SECOND, Against.PEERS)
+    assert against
+    assert against.source == source
+
+
+def test_of_two_nodes_a_drilled_one_is_found_by_the_other_which_has_no_peer() -> None:
+    (group,) = judge_fleet(
+        [make_result("node-1", 7.0, drill=Drill(slowdown_pct=30)), make_result("node-2", 10.0)]
+    ).groups
+    assert [(node.state, node.why) for node in group.nodes] == [
+        (State.DRILL, Why.SLOW), (State.NOT_CHECKED, Why.NOTHING_TO_COMPARE),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(("noise_floor", "num"), [(False, 3), (True, 0)])
 def test_judged_as_a_noise_floor_no_node_is_compared_with_its_past(noise_floor: bool, num: int) -> None:
     runs = [make_result(f"node-{i}") for i in (1, 2, 3)]

@@ -123,12 +123,6 @@ def test_independent_ranks_count_with_the_slowest() -> None:
     assert judged_rate(make_independent("node-1", (40.0, 30.0))) == pytest.approx(30.0)
 
 
-def test_without_a_window_there_is_no_rate() -> None:
-    run = make_cpu_result("node-1")
-    empty = run.performance.model_copy(update={"windows": (), "step_times_s": (), "samples_per_second": None})
-    assert judged_rate(run.model_copy(update={"performance": empty})) is None
-
-
 def test_what_a_turn_did_to_all_is_taken_out() -> None:
     """The second turn halves the rates of all. Rates 80, 40; 80, 40; 40, 20: the turns' medians are 80 and 40, the
     level is 60, and the third node stays at half of the others.
