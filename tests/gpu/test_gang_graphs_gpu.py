@@ -56,8 +56,8 @@ def test_losses_are_those_of_steps_launched_kernel_by_kernel(tmp_path: Path, str
     assert (uses_cuda_graph(launched), uses_cuda_graph(replayed)) == (False, True)
     (theirs, _), (ours, result) = losses(launched, tmp_path / "launched"), losses(replayed, tmp_path / "replayed")
 
-    # A trained embedding's gradient is added up in no fixed order. Where it is frozen, two runs agree to the bit most
-    # times: once they were 7e-5 apart, on a machine whose layers were compiled beside other tests. Steps differ by 8e-3.
+    # A trained embedding's gradient is added up in no fixed order. Where it is frozen two runs agree to the bit, but
+    # once were 7e-5 apart, on a machine that compiled beside other tests. From step to step losses move by 8e-3.
     assert ours[:-1] == pytest.approx(theirs[1:], abs=2e-3 if replayed.work.recipe is Recipe.FULL else 3e-4)
     assert result.chosen is not None
     assert result.chosen.execution["CUDA graph"] == "the whole step, with its communication"
