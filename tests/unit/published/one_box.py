@@ -23,3 +23,5 @@ def note() -> Iterator[str]:
     capped_pct = [run["runs"][0]["throttle_share_pct"]["power_cap"] for run in drilled[:2]]
     yield f"for {capped_pct[0]:.0f} % of the time, usual 0 %"
     yield f"does so for {capped_pct[1]:.0f} % of the time"
+    seconds = [[run["seconds"] for night in nights for run in night["runs"]] for nights in (drilled[:1], drilled[1:])]
+    yield "The drilled runs took {} s, the nights {} s".format(*(f"{min(of):.0f} to {max(of):.0f}" for of in seconds))
