@@ -34,13 +34,6 @@ def press_until(page: Page, key: str, focused: str) -> None:
     raise AssertionError(f"{MOST_KEYS} times {key} do not lead to '{focused}'")
 
 
-def test_a_drill_needs_no_attention_once_its_run_is_over(site: Site, drill: str, visit: Visit) -> None:
-    page = visit("vera")
-    open_home(page, site, DRILLED, is_shown=False)
-    page.goto(f"{site.base}/plugin/trainbench")
-    expect(ours(page).locator("h1")).to_have_text(f"1 of 3 nodes was slowed on purpose: {DRILLED}; 2 are well.")
-
-
 def test_the_home_page_shows_it_with_links_that_work(site: Site, slow: str, drill: str, visit: Visit) -> None:
     page = visit("vera")
     open_home(page, site, "is slow: samples/s −20.0 % against its peers")

@@ -9,6 +9,7 @@ from typing import Any
 
 from trainbench.cluster.doctor import MARK
 from trainbench.cluster.kubernetes_api import Cluster, Permission, Refused
+from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, Owner, PodSettings, installation_labels
 
 PROBED = MARK + '{"resolves": true, "address": "10.0.0.9", "gpus": ["GPU 0: H200"]}'
 SERVICE: dict[str, Any] = {
@@ -47,6 +48,19 @@ def gpu_node(
     node["metadata"] |= {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}}
     node["status"] |= {"allocatable": {"cpu": "64", "memory": "512Gi", **counts}, "capacity": counts, **status}
     return node
+
+
+def running_pod(name: str, owner: Owner | None, **metadata: Any) -> dict[str, Any]:
+    """A pod of this installation since 1 January 2026; `owner` None: somebody made it by hand."""
+    own = {
+        "name": name,
+        "uid": f"uid-{name}",
+        "resourceVersion": "1",
+        "labels": installation_labels(PodSettings()),
+        "annotations": {DAG_ID: owner.dag_id, DAG_RUN_ID: owner.dag_run_id} if owner else {},
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+    }
+    return {"metadata": own | metadata, "spec": {"containers": []}, "status": {"phase": "Running"}}
 
 
 @dataclass(frozen=True)

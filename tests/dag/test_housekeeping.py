@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from tests.builders.fake_cluster import running_pod
 from trainbench.cluster import kubernetes_api as cluster_module
 from trainbench.cluster.housekeeping import Liveness
 from trainbench.cluster.kubernetes_api import Unreachable
 from trainbench.orchestration.housekeeping_dag import _liveness, _mode, build_housekeeping
-from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, Owner, PodSettings, installation_labels
+from trainbench.pods.manifests import Owner
 from trainbench.results.artefacts import Store
 from trainbench.settings.environment import Housekeeping
 
@@ -31,22 +32,6 @@ def states(run: Any) -> dict[str, str]:
 def summary(run: Any, task_id: str) -> Any:
     (ti,) = [ti for ti in run.get_task_instances() if ti.task_id == task_id]
     return ti.xcom_pull(task_ids=task_id)
-
-
-def pod(name: str, owner: Owner | None, hours_old: float = 48) -> dict[str, Any]:
-    created = datetime.now(UTC) - timedelta(hours=hours_old)
-    return {
-        "metadata": {
-            "name": name,
-            "uid": f"uid-{name}",
-            "resourceVersion": "1",
-            "labels": installation_labels(PodSettings()),
-            "annotations": {DAG_ID: owner.dag_id, DAG_RUN_ID: owner.dag_run_id} if owner else {},
-            "creationTimestamp": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        },
-        "spec": {"nodeName": "gpu-0"},
-        "status": {"phase": "Running"},
-    }
 
 
 class Pods:
@@ -74,11 +59,12 @@ def test_a_manual_run_lists_and_deletes_only_when_ticked(dagbag: Any, store: Sto
 def test_airflow_itself_says_which_runs_are_over(dagbag: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run that sweeps is itself a run that is on; the one before it is over; a third one nobody knows."""
     over = dagbag.dags["housekeeping"].test(run_conf={})
+    ours = Owner(dag_id="housekeeping", dag_run_id=over.run_id)
     pods = PodsAndOneOfThisRun(
-        pod("of-the-run-that-is-over", Owner(dag_id="housekeeping", dag_run_id=over.run_id)),
-        pod("of-another-airflow", Owner(dag_id="housekeeping", dag_run_id="manual__elsewhere")),
-        pod("by-hand", None),
-        pod("young", Owner(dag_id="housekeeping", dag_run_id=over.run_id), hours_old=0.1),
+        running_pod("of-the-run-that-is-over", ours),
+        running_pod("of-another-airflow", Owner(dag_id="housekeeping", dag_run_id="manual__elsewhere")),
+        running_pod("by-hand", None),
+        running_pod("young", ours, creationTimestamp=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"),
     )
     monkeypatch.setenv("TRAINBENCH_LAUNCHER", "kubernetes")
     monkeypatch.setattr(cluster_module, "open_cluster", lambda _: pods)
@@ -94,7 +80,7 @@ class PodsAndOneOfThisRun(Pods):
 
         context = get_current_context()
         mine = Owner(dag_id=context["dag"].dag_id, dag_run_id=context["run_id"])
-        return (*self.listed, pod("of-this-run", mine))
+        return (*self.listed, running_pod("of-this-run", mine))
 
 
 class Answers:

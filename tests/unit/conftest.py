@@ -1,4 +1,4 @@
-"""Empty histories, and a process without settings."""
+"""Empty histories and stores, and a process without settings."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typer import testing
 
 from tests.builders.databases import DATABASES, empty_database
 from trainbench.history.history import History, open_history
+from trainbench.results.artefacts import Store, open_store
 
 testing._get_command = cache(testing._get_command)  # typer's runner makes the tree of all commands anew for each call
 
@@ -46,6 +47,17 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def history(url: str) -> History:
     return open_history(url)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(str(tmp_path / "store"))
+
+
+@pytest.fixture
+def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports without plots, which take most of the time and have tests of their own."""
+    monkeypatch.setattr("trainbench.reporting.plots.draw", lambda _: {})
 
 
 @pytest.fixture

@@ -14,16 +14,11 @@ from trainbench.alerting.gauges import CODES, RED_FROM, Client, Gauge, Points, c
 from trainbench.core.states import FRESH, TRAITS, NodeState
 from trainbench.core.verdicts import State, Why
 from trainbench.history.fleet_state import FleetState
-from trainbench.history.history import History, open_history
+from trainbench.history.history import History
 
 NOW = ENDED_AT + timedelta(days=2, hours=1)
 LABELS, PLAIN = Client(has_labels=True), Client(has_labels=False)
 AT = 1_793_674_800  # 2026-11-03 03:00 UTC, when the third night ended
-
-
-@pytest.fixture
-def history(tmp_path: Path) -> History:
-    return open_history(f"sqlite:///{tmp_path}/history.sqlite")
 
 
 def of_fleet(history: History) -> tuple[Gauge, ...]:

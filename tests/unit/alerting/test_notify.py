@@ -169,13 +169,6 @@ def test_each_dag_tells_of_its_own(history: History, post: Post) -> None:
     assert post.sent == []
 
 
-def test_the_message_of_a_drill_says_that_it_is_one(history: History, post: Post) -> None:
-    history.record(night(1, RATES, RED, drilled=["node-2"]))
-    tell(history, post, 1)
-
-    assert [subject for _, subject in post.sent] == [f"DRILL: {SLOW}"]
-
-
 def test_many_notices_of_a_night_are_one_message_and_each_is_marked(history: History, post: Post) -> None:
     rates = {f"node-{i}": 9.0 for i in range(30)}
     history.record(night(1, rates, dict.fromkeys(rates, Why.SLOW)))

@@ -11,29 +11,10 @@ import pytest
 
 from tests.builders.commands import document as document_of
 from tests.builders.commands import trainbench
-from tests.builders.fake_cluster import FakeCluster
+from tests.builders.fake_cluster import FakeCluster, running_pod
 from trainbench.cluster import kubernetes_api as cluster_module
-from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, PodSettings, installation_labels
+from trainbench.pods.manifests import Owner
 from trainbench.results.artefacts import open_store
-
-OLD = "2026-01-01T00:00:00Z"
-
-
-def pod(name: str, owned: bool = True, **metadata: Any) -> dict[str, Any]:
-    annotations = {DAG_ID: "d", DAG_RUN_ID: "r"} if owned else {}
-    return {
-        "metadata": {
-            "name": name,
-            "uid": f"uid-{name}",
-            "resourceVersion": "1",
-            "labels": installation_labels(PodSettings()),
-            "annotations": annotations,
-            "creationTimestamp": OLD,
-            **metadata,
-        },
-        "spec": {},
-        "status": {"phase": "Running"},
-    }
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +24,9 @@ def home(own_folder: Path) -> Path:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    listed = (pod("owned"), pod("nobodys", owned=False), pod("foreign", labels={"app": "x"}))
+    owner = Owner(dag_id="d", dag_run_id="r")
+    foreign = running_pod("foreign", owner, labels={"app": "x"})
+    listed = (running_pod("owned", owner), running_pod("nobodys", None), foreign)
 
     class WithPods(FakeCluster):
         def pods(self, labels: Any) -> Any:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from bench_image.contract.pod_io import SPEC_ENV
 from bench_image.contract.result_lines import result_lines
@@ -16,7 +13,7 @@ from tests.builders import make_result, make_spec
 from trainbench.cluster.collect_pods import CollectedPod, Outcome, collect_pods, collected_table
 from trainbench.cluster.kubernetes_api import Refused
 from trainbench.pods.manifests import Owner, manifest
-from trainbench.results.artefacts import Store, open_store
+from trainbench.results.artefacts import Store
 from trainbench.settings.environment import read_settings
 
 SETTINGS = read_settings({"TRAINBENCH_NAMESPACE": "lab"})
@@ -47,11 +44,6 @@ def logged(spec: RunSpec) -> str:
     result = make_result(peers=spec.identity.peers, **dict(spec.placement))
     lines = result_lines(result.model_copy(update={"spec": spec}).model_dump_json())
     return "\n".join(["warm-up 1/5", *lines, "terminate called without an active exception", ""])
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return open_store(str(tmp_path))
 
 
 def collected(store: Store, *pods: tuple[dict[str, Any], str | None]) -> dict[str | None, CollectedPod]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,12 +12,13 @@ import pytest
 from bench_image.contract.result_lines import result_lines
 from bench_image.contract.spec import RunSpec
 from tests.builders import make_failed, make_result
+from tests.builders.fake_cluster import running_pod
 from trainbench.cluster import pod_deletions
 from trainbench.cluster.housekeeping import Liveness, faults, names_by_outcome, summary, sweep_pods, table
 from trainbench.cluster.kubernetes_api import Refused, Unreachable
 from trainbench.core.tables import Tone
-from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, Owner, PodSettings, installation_labels, manifest
-from trainbench.results.artefacts import Store, open_store
+from trainbench.pods.manifests import Owner, PodSettings, installation_labels, manifest
+from trainbench.results.artefacts import Store
 from trainbench.settings.environment import Housekeeping, SettingsError, read_settings
 
 NOW = datetime(2026, 11, 22, 6, 30, tzinfo=UTC)
@@ -27,18 +27,7 @@ OVER, LIVE = Owner(dag_id="d", dag_run_id="over"), Owner(dag_id="d", dag_run_id=
 
 
 def pod(name: str, owner: Owner | None = OVER, phase: str = "Running") -> dict[str, Any]:
-    return {
-        "metadata": {
-            "name": name,
-            "uid": f"uid-{name}",
-            "resourceVersion": "1",
-            "labels": OURS,
-            "annotations": {DAG_ID: owner.dag_id, DAG_RUN_ID: owner.dag_run_id} if owner else {},
-            "creationTimestamp": "2026-11-18T02:00:00Z",
-        },
-        "spec": {"containers": []},
-        "status": {"phase": phase},
-    }
+    return running_pod(name, owner) | {"status": {"phase": phase}}
 
 
 class Pods:
@@ -71,11 +60,6 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     waits: list[float] = []
     monkeypatch.setattr(pod_deletions, "time", SimpleNamespace(sleep=waits.append))
     return waits
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return open_store(str(tmp_path))
 
 
 def sweep(pods: Any, mode: Housekeeping, store: Store, labels: dict[str, str] = OURS) -> Any:

@@ -22,11 +22,6 @@ NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 ALL = (datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC))
 
 
-@pytest.fixture
-def history(tmp_path: Path) -> History:
-    return open_history(f"sqlite:///{tmp_path}/history.sqlite")
-
-
 def record(history: History, *results: Any) -> None:
     history.record(campaigns.make_campaign(results))
 

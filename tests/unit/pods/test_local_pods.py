@@ -69,12 +69,6 @@ def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
         LocalPod(pod("print('never')"), IMAGE).run(print)
 
 
-def test_a_pod_without_a_result_says_so() -> None:
-    outcome = LocalPod(pod("raise SystemExit(3)"), IMAGE).run(print)
-
-    assert (outcome.exit_code, outcome.result_text) == (3, None)
-
-
 def test_the_deadline_ends_a_pod_that_ignores_sigterm_and_its_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

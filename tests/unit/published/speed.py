@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Iterator
 
 from bench_image.contract.gpu_specs import PEAK_TFLOPS
-from bench_image.contract.model_shapes import MODELS
 from tests.unit.published import host, limits, models, peers, small, start, zero
 from tests.unit.published.aa import AA, nightly_check
 from tests.unit.published.measured import (
@@ -38,7 +37,6 @@ H200 = PEAK_TFLOPS["H200"]
 assert H200.bf16_tflops
 assert H200.fp8_tflops
 FP8_TO_BF16 = H200.fp8_tflops / H200.bf16_tflops
-MISTRAL = MODELS["mistral-7b"]
 
 
 def performance() -> Iterator[str]:

@@ -49,25 +49,6 @@ def test_the_noise_is_the_wobble_of_the_runs_and_not_the_drift_of_the_rounds() -
     assert step.speed_up.ratio == pytest.approx(1.123, rel=5e-3)
 
 
-@pytest.mark.parametrize(
-    ("name", "verdict"),
-    [
-        ("baseline", Verdict.BASELINE),
-        ("adamw_torch", Verdict.NO_DIFFERENCE),
-        ("LoRA r8", Verdict.NO_DIFFERENCE),
-        ("seq 512", Verdict.OTHER_WORK),
-        ("seq 512 + batch 8", Verdict.OTHER_WORK),
-        ("fp16", Verdict.SLOWER),
-        ("QLoRA + checkpointing", Verdict.HELPED),
-        ("checkpointing off", Verdict.FAILED),
-        ("QLoRA plain", Verdict.NOT_RUN),
-        ("QLoRA + both", Verdict.SAME_WORK),
-    ],
-)
-def test_each_configuration_has_its_verdict(name: str, verdict: Verdict) -> None:
-    assert standing(name).verdict is verdict
-
-
 @pytest.mark.parametrize(("before", "after"), [(None, 5.0), (10.0, None), (0.0, 5.0)])
 def test_a_change_from_or_to_nothing_known_is_unknown(before: float | None, after: float | None) -> None:
     assert _change_pct(before, after) is None

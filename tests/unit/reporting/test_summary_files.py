@@ -9,23 +9,11 @@ import pytest
 from bench_image.contract.result import RunResult
 from tests.builders import campaigns, make_failed, make_result
 from trainbench.exchange.result_files import find_result_files, read_result_files
-from trainbench.reporting import summary_files
 from trainbench.reporting.run_tables import failures
 from trainbench.reporting.summary_files import write_summary
-from trainbench.results.artefacts import Store, open_store
+from trainbench.results.artefacts import Store
 
 GANG = {"node": "node-1", "peers": ("node-2",), "nodes": 2, "gpus_per_node": 1, "strategy": "ddp"}
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return open_store(str(tmp_path))
-
-
-@pytest.fixture
-def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes a second for each campaign."""
-    monkeypatch.setattr(summary_files.plots, "draw", lambda _: {})
 
 
 def of_gang(message: str) -> RunResult:
@@ -41,7 +29,7 @@ def test_the_failed_runs_of_a_report_lead_to_their_logs(store: Store, tmp_path: 
     store.write_log(campaign.campaign_id, first, "pod.log", "CUDA error\n")
     write_summary(campaign, store)
 
-    summary = tmp_path / "campaigns" / campaign.campaign_id / "summary"
+    summary = tmp_path / "store" / "campaigns" / campaign.campaign_id / "summary"
     assert f"[pod.log](../runs/{first}/pod.log)" in (summary / "BENCHMARK_REPORT.md").read_text()
     assert f'<a href="../runs/{first}/pod.log">pod.log</a>' in (summary / "report.html").read_text()
     assert store.read_campaign(campaign.campaign_id).logs == {first: "pod.log"}

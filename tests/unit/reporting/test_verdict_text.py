@@ -3,7 +3,7 @@ from __future__ import annotations
 from bench_image.contract.result import Status
 from tests.builders import campaigns, make_failed, make_result, verdicts
 from trainbench.core.tables import Tone
-from trainbench.core.verdicts import DRILL_UNDETECTED, IMPOSSIBLE_WORK, NO_FIGURE, State, Why
+from trainbench.core.verdicts import DRILL_UNDETECTED, IMPOSSIBLE_WORK, State, Why
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.reporting import verdict_text, work_names
 
@@ -61,14 +61,6 @@ def test_beside_a_detected_drill_other_nodes_are_not_forgotten() -> None:
     well = verdicts.make_node("node-3")
     assert verdict_text.drill_badge(campaigns.judged(drilled, look, well)) == "Drill detected, other nodes need a look"
     assert verdict_text.drill_badge(campaigns.judged(drilled, red, well)) is None
-
-
-def test_a_run_without_a_figure_says_so_first() -> None:
-    alarm = verdicts.make_finding("", category=NO_FIGURE, nodes=(), item="night-1", summary="no run gave a figure")
-    busy = [verdicts.make_node(name, None, why=Why.BUSY, reason="") for name in ("node-1", "node-2")]
-    assert verdict_text.verdict(campaigns.judged(*busy, findings=(alarm,))) == (
-        "No run gave a figure. Both nodes were busy: node-1 and node-2."
-    )
 
 
 def test_programs_read_each_node_once_with_the_next_step_of_its_finding() -> None:

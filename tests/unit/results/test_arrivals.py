@@ -15,16 +15,11 @@ from tests.builders import STARTED_AT, make_result, make_spec
 from trainbench.pods.manifests import PodSettings, manifest
 from trainbench.pods.pod_end import EndKind, PodEnd
 from trainbench.results.arrivals import address_in, arrived, arrived_of_pod, store_arrival, store_log, stored_payloads
-from trainbench.results.artefacts import Shelf, Store, open_store
+from trainbench.results.artefacts import Shelf, Store
 from trainbench.results.collect import collect
 from trainbench.results.store_files import StoreError
 
 GANG = make_spec(node="node-1", peers=("node-2",), nodes=2, gpus_per_node=1, strategy="ddp")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return open_store(str(tmp_path / "store"))
 
 
 def pod(spec: RunSpec, rank: int = 0) -> dict[str, Any]:

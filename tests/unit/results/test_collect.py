@@ -41,11 +41,6 @@ def test_a_good_result_is_taken_as_it_is(payload: object) -> None:
     assert collect_one(payload, "success") == GOOD
 
 
-def test_a_failed_run_keeps_its_own_status_although_its_task_failed() -> None:
-    oom = make_failed("node-1")
-    assert collect_one(as_dict(oom), "failed") == oom
-
-
 def test_a_missing_result_is_a_failed_sample_that_names_the_tasks_state() -> None:
     result = collect_one(None, "upstream_failed")
     assert result.status is Status.INCOMPLETE

@@ -93,12 +93,6 @@ def put(document: Any, path: Path_, value: Any) -> None:
     document[path[-1]] = value
 
 
-@pytest.fixture
-def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They take most of the time, and have a test of their own."""
-    monkeypatch.setattr(plots, "draw", lambda _: {})
-
-
 @pytest.mark.parametrize("planned", [PLAN, ALL_GPUS], ids=["single", "independent"])
 @pytest.mark.usefixtures("no_plots")
 def test_whatever_one_field_of_one_result_holds_the_other_nodes_keep_their_verdicts(

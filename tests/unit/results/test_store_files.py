@@ -16,11 +16,6 @@ LINK = "links in a store are not followed"
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return open_store(str(tmp_path / "store"))
-
-
-@pytest.fixture
 def secret(tmp_path: Path) -> Path:
     path = tmp_path / "airflow.cfg"
     path.write_text("fernet_key = x")
