@@ -379,6 +379,24 @@ def test_a_hot_slow_node_has_one_cause_which_states_its_temperature() -> None:
     assert finding.measured == "samples/s −15.8 %; temperature +24.0 °C"
 
 
+def test_of_a_hot_slow_node_whose_power_is_not_known_the_heat_is_told_once_too() -> None:
+    result = make_result("node-4", 8.0, throttle_share_pct={"thermal": 40.0}, temperature_c=84.0)
+    missing = result.missing | {"telemetry.gpus.*.power_mean_w": "not supported"}
+    result = changed(result.model_copy(update={"missing": missing}), {"telemetry.gpus.0.power_mean_w": None})
+    assert "also:" not in diagnosed(*GOOD, result)[0].explanation
+
+
+def test_with_a_reason_for_it_a_clock_that_is_a_little_lower_counts_and_without_peers_the_reason_alone() -> None:
+    """1882 of 1920 MHz is 2 % less; by itself 3 % is the least."""
+    throttled: dict[str, Any] = {"throttle_share_pct": {"power_cap": 40.0}, "sm_clock_mhz": 1882.0}
+    assert "40 % of the time, usual 0 %; the SM clock is 2.0 % below" in slow(**throttled).explanation
+    assert slow(sm_clock_mhz=1882.0).category == "cause_unknown"
+    past = make_comparison(8.0, 9.5, Against.PAST)
+    compared = {"comparisons": (past,), "decided_by": (Metric.SAMPLES_PER_SECOND, Against.PAST)}
+    (alone,) = diagnosed(make_result("node-4", 8.0, **throttled), why=Why.SLOW, state=State.RED, **compared)
+    assert alone.cause == "The GPU ran into its power limit for 40 % of the time, usual 0 %"
+
+
 def test_what_the_peers_do_not_differ_in_is_no_cause_of_the_heat() -> None:
     """Hot beside its own past, as its peers are: their figures say nothing."""
     past = make_comparison(75.0, 60.0, Against.PAST, Metric.TEMPERATURE_C)
