@@ -9,6 +9,7 @@ latency and a training only for equally many.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -113,7 +114,7 @@ def _slow(
             continue
         median = statistics.median(known)
         least = max(params.link_slower_pct, LATENCY_PCT if name == LATENCY else 0.0)
-        behind_pct, limit_pct = 100 * (1 - rate / median), max(least, scatter_pct(known))
+        behind_pct, limit_pct = 100 * (1 - rate / median), max(least, fall_pct(known))
         if behind_pct > limit_pct:
             beside = (
                 f"the median of {count(len(known), 'other group')} ({figure(median, 3)}), limit {share(limit_pct, 0)}"
@@ -138,6 +139,15 @@ def _written(name: str) -> str:
 
 def _with_unit(name: str, rate: float) -> str:
     return f"{_written(name)} {figure(rate, 3)}{' GB/s' if name in (*Collective,) else ''}"
+
+
+def fall_pct(rates: Sequence[float]) -> float:
+    """How far chance brings a rate below the median of these, in percent of it. Noise of the hosts multiplies rates, so
+    their logarithms scatter: of two groups of which one is half as fast as the other, the limit is 79 %, not 148 %.
+    """
+    logs = [math.log(rate) for rate in rates]
+    median = statistics.median(logs)
+    return 100 * (1 - math.exp(-CHANCE * statistics.median(abs(each - median) for each in logs)))
 
 
 def scatter_pct(values: Sequence[float]) -> float:
