@@ -57,7 +57,7 @@ class TrainStep:
                 num_batches = self.spec.work.gradient_accumulation_steps
                 loss = self._launch_step(self._batch(index) for index in range(num_batches))
         self.steps_done += 1
-        if self.spec.drill:
+        if self.spec.drill and self.steps_done > 1:  # the first one compiles, which is no throughput
             synchronize(self.group.device)
             step_s = clock_seconds(self.group.device) - begin
             wait_on_clock(self.group.device, drill_delay_s(step_s, self.spec.drill.slowdown_pct))

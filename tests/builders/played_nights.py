@@ -108,7 +108,7 @@ class Nights:
     def _told(self, campaign: Campaign) -> list[Told]:
         outbox, now = Outbox(self.history.engine), campaign.finished_at + timedelta(minutes=1)
         taken = outbox.take(DAG, EVERYTHING, now)
-        outbox.sent(taken, EVERYTHING, now)
+        outbox.end(taken, EVERYTHING, now)
         told = []
         for event in Event:
             of_event = [due.notice for due in taken if due.event is event]

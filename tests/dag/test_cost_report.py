@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,6 @@ import pytest
 
 from tests.builders import campaigns
 from trainbench.history.history import open_history
-
-KUBERNETES = {"TRAINBENCH_LAUNCHER": "kubernetes"}
-
-
-def states(dag_run: Any) -> dict[str, str]:
-    return {ti.task_id: ti.state for ti in dag_run.get_task_instances()}
 
 
 def addresses(dag_run: Any) -> Any:
@@ -46,15 +39,6 @@ def test_it_writes_the_report_of_what_the_history_holds(dagbag: Any, store: Any)
     assert set(files) == {"COST_REPORT.md", "cost_report.html", "costs.json"}
     assert "Benchmarking cost $0.259 in 2026-11" in Path(files["COST_REPORT.md"]).read_text()
     assert Path(files["COST_REPORT.md"]).parent.parent == Path(store.root.path) / "cost"
-
-
-def test_an_empty_history_is_a_green_report_of_this_month(dagbag: Any, store: Any) -> None:
-    dag_run = dagbag.dags["cost_report"].test()
-
-    assert dag_run.state == "success"
-    document = json.loads(Path(addresses(dag_run)["costs.json"]).read_text())
-    assert document["month"] == f"{datetime.now(UTC):%Y-%m}"
-    assert document["summary"][0].startswith("No run was recorded")
 
 
 def test_what_stops_it_is_one_sentence(dagbag: Any, store: Any, capfd: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,13 +71,6 @@ def test_a_manual_run_lists_and_deletes_only_when_ticked(dagbag: Any, store: Sto
     assert store.campaign_ids() == ("old",)
 
 
-def test_ticked_it_deletes(dagbag: Any, store: Store) -> None:
-    old_campaign(store)
-    swept = dagbag.dags["housekeeping"].test(run_conf={"delete": True})
-    assert summary(swept, "expired_artefacts") == {"deleted": ["campaigns/old"]}
-    assert store.campaign_ids() == ()
-
-
 def test_airflow_itself_says_which_runs_are_over(dagbag: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run that sweeps is itself a run that is on; the one before it is over; a third one nobody knows."""
     over = dagbag.dags["housekeeping"].test(run_conf={})

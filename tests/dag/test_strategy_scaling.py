@@ -84,14 +84,6 @@ def test_a_gang_of_which_one_pod_fails_turns_the_run_red_with_the_cause(dagbag: 
     )
 
 
-def test_what_does_not_fit_is_a_row_and_no_alarm(dagbag: Any, store: Any) -> None:
-    dag_run = run(dagbag, nodes=["gpu-a", "gpu-oom"], strategies=["single", "ddp"], world_sizes=["1", "2"])
-    campaign = campaign_of(store, dag_run)
-
-    assert [result.status for result in campaign.results] == [Status.OK, Status.OOM]
-    assert dag_run.state == "success"
-
-
 def test_a_number_of_gpus_without_tasks_is_refused(dagbag: Any, store: Any) -> None:
     plan = dagbag.dags["strategy_scaling"].partial_subset("plan", include_upstream=True)
     dag_run = plan.test(run_conf=CONF | {"world_sizes": ["2", "16"]})

@@ -4,6 +4,7 @@ text. [V1] to [V12] are mistakes of the first release.
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from bench_image.contract.result import Phase, RunError, RunResult, Status
 from tests.builders import STARTED_AT, make_independent, make_result
@@ -21,9 +23,11 @@ from trainbench.alerting.gauges import code
 from trainbench.cli.app import exit_code
 from trainbench.comparison.noise_floor import floors
 from trainbench.core.formats import listing
+from trainbench.core.verdicts import Against, Metric, Why
 from trainbench.judging.levels import KnownLevel, made_levels
 from trainbench.pages.web.banners import text as banner
 from trainbench.reporting.report import benchmark_report
+from trainbench.reporting.terminal import verdict_table
 from trainbench.reporting.verdict_text import verdict
 
 FOUR = ("node-1", "node-2", "node-3", "node-4")
@@ -407,3 +411,89 @@ def test_the_noise_between_runs_is_not_that_of_their_windows(tmp_path: Path) -> 
     report = benchmark_report(night.campaign)
     assert "| between runs | Pooled standard deviation of the samples/s that one node shows from run to" in report
     assert "| noise | Standard deviation of one run: the larger of the deviations between runs and between" in report
+
+
+ONE_IN_THREE = fleet_of(3)
+NO_PAST = "samples/s −33.3 % against the median of 2 peers, one of which is as slow, limit 5 %"
+
+
+def test_of_three_nodes_two_that_are_alike_are_not_red_because_the_third_is_twice_as_fast(tmp_path: Path) -> None:
+    """10, 10 and 20 samples/s: the median of 10 and 20 is 15, and 10 is 33 % below it. Nothing tells which is right."""
+    nights = Nights(tmp_path, *ONE_IN_THREE, noise_pct=0.001)
+    night = nights.night({"node-3": 2.0})
+
+    assert night.whys == {"node-1": Why.BEHIND, "node-2": Why.BEHIND}
+    assert night.verdict("node-1").reason.startswith(NO_PAST)
+    assert exit_code(night.campaign) == 0
+
+
+@pytest.mark.parametrize("told_by", ["past", "level", "data sheet"])
+def test_a_rate_that_is_known_to_be_impossible_is_no_peer(tmp_path: Path, told_by: str) -> None:
+    """node-1 and node-2 are each other's only peer, and alike."""
+
+    def beyond_the_sheet(run: RunResult) -> RunResult:
+        is_it = told_by == "data sheet" and run.spec.identity.node == "node-3"
+        mfu = {"mfu_pct": 101.0} if is_it else {}
+        return run.model_copy(update={"performance": run.performance.model_copy(update=mfu)})
+
+    levels = (h200(),) if told_by == "level" else ()
+    nights = Nights(tmp_path, *ONE_IN_THREE, noise_pct=0.001, levels=levels)
+    after(nights, 2 if told_by == "past" else 0)
+    night = nights.night({"node-3": 2.0}, change=beyond_the_sheet)
+
+    assert night.whys == {}
+    peers = night.verdict("node-1").comparison(Metric.SAMPLES_PER_SECOND, Against.PEERS)
+    assert peers is not None
+    assert (peers.source, round(peers.deviation, 1)) == ("its only peer node-2", 0.0)
+    remarks = night.verdict("node-3").remarks
+    assert any("better than expected" in remark for remark in remarks)
+
+
+def test_where_half_of_the_fleet_is_faster_than_its_past_it_is_still_an_example(tmp_path: Path) -> None:
+    """Two of four are 10 % faster: beside 10, 11 and 11 the others are 9.1 % slower, as they always were."""
+    nights = after(Nights(tmp_path, *FOUR, noise_pct=0.001), 3)
+    night = nights.night({"node-3": 1.1, "node-4": 1.1})
+    assert night.whys == {"node-1": Why.SLOW, "node-2": Why.SLOW}
+    assert "as it always was" in night.verdict("node-1").reason
+
+
+def test_a_night_on_a_shared_gpu_enters_no_past_though_its_level_is_accepted(tmp_path: Path) -> None:
+    """Three nights at 10 samples/s, one at 9.55 beside another process (-4.5 %: at the limit it would lag behind), then
+    somebody accepts: the past is of the next night on.
+    """
+    nights = after(Nights(tmp_path, *FOUR, noise_pct=0.001), 3)
+    shared = nights.night({"node-2": 0.955}, fields={"node-2": {"num_other_processes": 1}})
+    assert shared.whys == {"node-2": Why.SHARED}
+    at = shared.campaign
+    nights.history.accept_baseline("node-2", "ada", "an older board", at.finished_at, at.started_at)
+    next_night = nights.night({"node-2": 0.97})
+    assert next_night.verdict("node-2").comparison(Metric.SAMPLES_PER_SECOND, Against.PAST) is None
+    after_that = nights.night({"node-2": 0.97})
+    past = after_that.verdict("node-2").comparison(Metric.SAMPLES_PER_SECOND, Against.PAST)
+    assert past is not None
+    assert past.expected == pytest.approx(9.7, rel=1e-3)
+
+
+@pytest.mark.parametrize("field", [{"temperature_c": 80.0}, {"memory_gb": 11.0}])
+def test_a_night_that_is_hotter_or_takes_more_memory_than_its_past_enters_no_past(
+    tmp_path: Path, field: Mapping[str, float]
+) -> None:
+    """Each night is off by the same past of three nights: were a hot night to count, the fourth would be as always."""
+    nights = after(Nights(tmp_path, "node-1", noise_pct=0.001, levels=(h200(),)), 3)
+    after(nights, 4, fields={"node-1": field})
+    for night in nights.played[3:]:
+        verdict = night.verdict("node-1")
+        assert verdict.why in (Why.HOT, Why.HEAVY)
+        assert "its own past of 3 nights" in verdict.reason
+
+
+@pytest.mark.parametrize("gpu", ["NVIDIA H200", "NVIDIA X1"])
+def test_of_one_node_the_terminal_gives_the_reason_once(tmp_path: Path, gpu: str) -> None:
+    """Well by its level; of a GPU that nobody knows there is none, and nothing to compare with."""
+    nights = Nights(tmp_path, "node-1", levels=(h200(),))
+    night = nights.night(fields={"node-1": {"gpu_name": gpu}})
+    console = Console(width=2000, record=True, file=io.StringIO())
+    console.print(verdict_table(night.campaign))
+    text = console.export_text()
+    assert text.count(night.verdict("node-1").reason) == 1
+    assert text.splitlines()[-1].startswith("node-1 is well: 10" if gpu == "NVIDIA H200" else "node-1 has nothing")

@@ -28,7 +28,7 @@ from tests.unit.published import (
 from tests.unit.published.figures import missing, unclaimed
 from tests.unit.published.measured import RESULTS, ROOT
 
-HOSTILE = ("hostile-inputs-2026-11-25",)
+HOSTILE = ("hostile-inputs-2026-11-29",)
 CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     "README.md": control_plane.readme,
     "docs/benchmarks.md": control_plane.benchmarks,

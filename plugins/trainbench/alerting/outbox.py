@@ -54,14 +54,15 @@ class Outbox:
             ]
             for due in found:
                 _claim(connection, due, channel, now, is_known=due.event in known.get(due.notice.id, {}))
-        return tuple(sorted(found, key=lambda due: _place(due.notice)))
+        found.sort(key=lambda due: (not due.notice.is_red, due.notice.is_drill, due.notice.opened_at, due.notice.id))
+        return tuple(found)
 
-    def sent(self, taken: Sequence[Due], channel: Channel, now: datetime) -> None:
-        self._end(taken, channel, sent_at=now, problem=None)
-
-    def failed(self, taken: Sequence[Due], channel: Channel, problem: str) -> None:
-        """Record that these messages could not be sent; they are due again."""
-        self._end(taken, channel, sent_at=None, problem=problem)
+    def end(self, taken: Sequence[Due], channel: Channel, now: datetime, problem: str | None = None) -> None:
+        """Record that these messages were sent, or the problem for which they could not be; then they are due again."""
+        values = {"sent_at": None if problem else now, "problem": problem}
+        with transaction(self.engine, write=True) as connection:
+            for due in taken:
+                connection.execute(update(messages).where(_row(due, channel)).values(values))
 
     def unsent(self, since: datetime, before: datetime) -> tuple[Row[Any], ...]:
         """Rows of `messages` claimed within that time that failed or have no end, the oldest first."""
@@ -69,11 +70,6 @@ class Outbox:
         query = select(messages).where(between, messages.c.sent_at.is_(None)).order_by(messages.c.claimed_at).limit(100)
         with transaction(self.engine) as connection:
             return tuple(connection.execute(query).all())
-
-    def _end(self, taken: Sequence[Due], channel: Channel, **values: Any) -> None:
-        with transaction(self.engine, write=True) as connection:
-            for due in taken:
-                connection.execute(update(messages).where(_row(due, channel)).values(values))
 
 
 def _event(notice: Notice, at_least: Level, since: datetime, known: Rows) -> Event | None:
@@ -96,10 +92,6 @@ def _event(notice: Notice, at_least: Level, since: datetime, known: Rows) -> Eve
     row = known.get(event)
     failed_before = row is not None and row.sent_at is None and row.problem is not None
     return event if at >= since and (row is None or failed_before) else None
-
-
-def _place(notice: Notice) -> tuple[bool, bool, datetime, int]:
-    return not notice.is_red, notice.is_drill, notice.opened_at, notice.id
 
 
 def _claim(connection: Connection, due: Due, channel: Channel, now: datetime, is_known: bool) -> None:
@@ -154,10 +146,10 @@ def send_due(
                 send(channel, content)
             except Exception as error:  # any client's error: the other channels must still get their notices
                 problem = one_line(f"{type(error).__name__}: {_ADDRESS.sub('…', str(error))}")
-                outbox.failed(of_event, channel, problem)
+                outbox.end(of_event, channel, now, problem)
                 problems.append(f"{sent}: {problem}")
             else:
-                outbox.sent(of_event, channel, now)
+                outbox.end(of_event, channel, now)
                 lines.append(f"{sent} sent")
     return Sent(lines=tuple(lines), problems=tuple(problems))
 

@@ -45,11 +45,11 @@ TELEMETRY = ("utilisation_mean_pct", "temperature_mean_c", "power_mean_w", "sm_c
 
 
 def doubts_of_run(result: RunResult, min_gpu_use_pct: float = MIN_GPU_USE_PCT) -> tuple[Finding, ...]:
-    """Doubts about a run that ended well; a failed run has its own finding elsewhere.
+    """Doubts about a run that ended well and was no drill; a failed run has its own finding elsewhere.
 
     `min_gpu_use_pct`: share of the measured time in which a GPU should be busy, in percent.
     """
-    if result.status is not Status.OK:
+    if result.status is not Status.OK or result.spec.drill:
         return ()
     on_gpu = result.spec.work.device is Device.CUDA
     return (*(_on_gpu(result, min_gpu_use_pct) if on_gpu else ()), *_everywhere(result))

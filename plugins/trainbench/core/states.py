@@ -81,7 +81,7 @@ TRAITS: Mapping[Why, Trait] = {
         "the cluster has or had it, but nothing could run on it",
         "repair the node, or put it into quarantine with the reason"),
     Why.SHARED: Trait(State.NOT_CHECKED, 9, "had to share its GPUs", "had to share their GPUs",
-        "another program used its GPU, and it was slow",
+        "another program used its GPU, and it was slow, hot or unsteady",
         "end the other program, or wait for it, and run the check again", "had its GPUs to itself"),
     Why.NOISY: Trait(State.NOT_CHECKED, 8, "is too noisy to check", "are too noisy to check",
         "a slowdown of twice the limit could not be told from chance", "run more rounds, or on a quieter machine",

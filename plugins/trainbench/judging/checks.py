@@ -220,7 +220,6 @@ def undetected_drill_findings(groups: Sequence[GroupVerdict], results: Sequence[
         found = f"{word(worst)}: {worst.reason}" if worst else "not judged"
         is_shown = rates and worst and not worst.is_red
         measured = f"slowed by {slowdown_pct:g} %, {f'measured {percent(min(rates))}' if is_shown else found}"
-        reasons = {verdict.why for verdict in of_node}
         again = "drill it again with more rounds or a larger drill_slowdown_pct: a node this slow is not detected here"
         yield Finding(
             level=Level.ERROR,
@@ -230,7 +229,7 @@ def undetected_drill_findings(groups: Sequence[GroupVerdict], results: Sequence[
             measured=measured,
             expected="slow",
             summary=f"was slowed on purpose, and the check did not detect it: {measured}",
-            resolution=_AGAIN.get(reasons.pop(), again) if len(reasons) == 1 else again,
+            resolution=_AGAIN.get(worst.why, again) if worst else again,
         )
 
 

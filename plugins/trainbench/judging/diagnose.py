@@ -79,8 +79,10 @@ class Case(NamedTuple):
     off_pct: float
     troubles: Sequence[str] = ()
 
-    def gap(self, read: Read) -> Gap | None:
+    def gap(self, read: Read, usual: float | None = None) -> Gap | None:
+        """`usual`: of peers that do not tell it."""
         own, peers = known_median(map(read, self.own)), known_median(map(read, self.peers))
+        peers = usual if peers is None else peers
         return Gap(own, peers) if own is not None and peers is not None else None
 
 
@@ -105,8 +107,6 @@ def slow_clues(case: Case) -> tuple[Clue, ...]:
     """All clues for a slow node, the best explanation first: those that explain most of the deviation, those without a
     figure (in the order of the looks), those that explain a part, those that explain nothing. A drill decides alone.
     """
-    clues = [clue for look in _LOOKS for clue in look(case)]
-    categories = {clue.category for clue in clues}
 
     def place(clue: Clue) -> tuple[int, float]:
         if clue.category == "drill":
@@ -117,8 +117,13 @@ def slow_clues(case: Case) -> tuple[Clue, ...]:
             return 1, -clue.explains_pct
         return (3 if not explains_nothing(clue, case.off_pct) else 4), -clue.explains_pct
 
-    causes = [clue for clue in clues if not _CONSEQUENCES.get(clue.category, set()) & categories]
-    return tuple(sorted(causes, key=place))
+    return tuple(sorted(_causes(clue for look in _LOOKS for clue in look(case)), key=place))
+
+
+def _causes(found: Iterable[Clue]) -> list[Clue]:
+    """The clues that no other one implies, one of each category."""
+    clues = {clue.category: clue for clue in reversed([*found])}
+    return [clue for clue in reversed(clues.values()) if not _CONSEQUENCES.get(clue.category, set()) & clues.keys()]
 
 
 def explains_nothing(clue: Clue, off_pct: float) -> bool:
@@ -167,13 +172,17 @@ def _gap(
     cause: str,
     resolution: str,
     explains: Callable[[Case, Gap], float | None] = lambda case, gap: None,
+    usual: float | None = None,
 ) -> Look:
-    """A look at one figure. `cause` may hold {own}, {peers} and {less}, the percent that it is below its peers."""
+    """A look at one figure. `cause` and `resolution` may hold {own}, {peers} and {less}, the percent that it is below
+    its peers.
+    """
 
     def look(case: Case) -> Iterator[Clue]:
-        gap = case.gap(read)
+        gap = case.gap(read, usual)
         if gap and is_seen(gap):
-            yield Clue(category, cause.format(**gap._asdict(), less=-gap.pct), resolution, explains(case, gap))
+            figures = {**gap._asdict(), "less": -gap.pct}
+            yield Clue(category, cause.format(**figures), resolution.format(**figures), explains(case, gap))
 
     return look
 
@@ -292,78 +301,63 @@ def _troubles(case: Case) -> Iterator[Clue]:
         yield Clue("node_trouble", f"the cluster says of the node: {listing(case.troubles)}", step)
 
 
-class _Throttle(NamedTuple):
-    category: str
-    classes: tuple[str, ...]
-    cause: str
-    resolution: str
-
-    def share_pct(self, runs: Sequence[RunResult]) -> float | None:
-        """Median over runs of the worst GPU's share. Classes may overlap, so the largest counts, not the sum."""
-        of_runs = ([gpu.throttle_share_pct for gpu in run.telemetry.gpus] for run in runs)
-        shares = (
-            [share.get(name, 0.0) for share in of_run if share is not None for name in self.classes]
-            for of_run in of_runs
-        )
-        return known_median(max(of_run, default=None) for of_run in shares)
+def _low_clock(least_pct: float) -> Look:
+    return _gap(
+        "low_clock", SM_CLOCK_MEAN_MHZ.value, lambda gap: gap.pct <= -least_pct,
+        "the SM clock is {less:.1f} % below its peers' ({own:.0f} MHz, theirs {peers:.0f})",
+        "look for locked clocks or persistence mode off (nvidia-smi -q -d CLOCK)", lambda _, gap: -gap.pct,
+    )  # fmt: skip
 
 
-THERMAL = _Throttle(
-    "thermal_throttling", ("thermal", "hw_slowdown"), "the GPU was too hot and slowed itself down",
-    "check fans, air flow and inlet",
+def _slows_clock(look: Look) -> Look:
+    """What slows the clock costs what the clock costs; with a reason a small gap of the clock counts."""
+
+    def told(case: Case) -> Iterator[Clue]:
+        for clue in look(case):
+            if low := next(_low_clock(1)(case), None):
+                yield clue._replace(cause=f"{clue.cause}; {low.cause}", explains_pct=low.explains_pct)
+            elif case.gap(SM_CLOCK_MEAN_MHZ.value):
+                yield clue._replace(cause=f"{clue.cause}; its mean clock is nevertheless as high as its peers'")
+            else:
+                yield clue
+
+    return told
+
+
+def _throttle(category: str, classes: Sequence[str], cause: str, resolution: str, usual: float | None = 0.0) -> Look:
+    def share_pct(run: RunResult) -> float | None:
+        """Of the worst GPU. Classes may overlap, so the largest counts, not the sum."""
+        shares = [gpu.throttle_share_pct for gpu in run.telemetry.gpus if gpu.throttle_share_pct is not None]
+        return max((share.get(name, 0.0) for share in shares for name in classes), default=None)
+
+    cause += " for {own:.0f} % of the time, usual {peers:.0f} %"
+    return _slows_clock(_gap(category, share_pct, lambda gap: gap.points >= 5, cause, resolution, usual=usual))
+
+
+def _thermal(case: Case) -> Iterator[Clue]:
+    heat = case.gap(TEMPERATURE_MEAN_C.value)
+    hotter = f" ({heat.own:.0f} °C, its peers {heat.peers:.0f} °C)" if heat and heat.points >= 5 else ""
+    cause = f"the GPU was too hot{hotter} and slowed itself down"
+    return _throttle("thermal_throttling", ("thermal", "hw_slowdown"), cause, "check fans, air flow and inlet")(case)
+
+
+_POWER_CAP = _throttle(
+    "power_capping", ("power_cap",), "the GPU ran into its power limit",
+    "compare power limits and supplies with its peers", usual=None,  # a GPU at work may run into it all the time
 )  # fmt: skip
-THROTTLES = (
-    THERMAL,
-    _Throttle(
-        "power_capping", ("power_cap",), "the GPU ran into its power limit",
-        "compare power limits and supplies with its peers",
-    ),
-    _Throttle(
-        "power_brake", ("power_brake",), "the machine's power supply made the GPU slow down",
-        "check the power supplies of the machine and the power budget of its rack",
-    ),
-    _Throttle(
-        "clocks_locked", ("user_clocks",), "the GPU's clocks were limited by hand",
-        "see who set them, and reset them (nvidia-smi -rac, -rgc)",
-    ),
+_POWER_BRAKE = _throttle(
+    "power_brake", ("power_brake",), "the machine's power supply made the GPU slow down",
+    "check the power supplies of the machine and the power budget of its rack",
 )  # fmt: skip
-
-
-def _clock(case: Case) -> Iterator[Clue]:
-    """One clue for heat, power limit and clock: the first two act through the clock."""
-    clock = case.gap(SM_CLOCK_MEAN_MHZ.value)
-    limit = case.gap(lambda run: setup_of(run.context).power_limit_w)
-    shares = ((each, each.share_pct(case.own), each.share_pct(case.peers) or 0.0) for each in THROTTLES)
-    throttles = [(each, own, peers) for each, own, peers in shares if own and own - peers >= 5]
-    throttles.sort(key=lambda throttle: -throttle[1])
-    is_low_limit = limit is not None and limit.pct <= -2
-    # A reason for a low clock makes a small gap of the clock significant.
-    least_gap_pct = 1 if throttles or is_low_limit else MIN_CLOCK_GAP_PCT
-    is_low_clock = clock is not None and clock.pct <= -least_gap_pct
-    if not (throttles or is_low_clock or is_low_limit):
-        return
-    causes: list[str] = []
-    category, resolution = "low_clock", "look for locked clocks or persistence mode off (nvidia-smi -q -d CLOCK)"
-    for throttle, share, usual in throttles:
-        heat = case.gap(TEMPERATURE_MEAN_C.value) if throttle is THERMAL else None
-        hotter = f" ({heat.own:.0f} °C, its peers {heat.peers:.0f} °C)" if heat and heat.points >= 5 else ""
-        beside = f", its peers {usual:.0f} %" if usual else ""
-        causes.append(f"{throttle.cause} for {share:.0f} % of the time{beside}{hotter}")
-    if throttles:
-        category, resolution = throttles[0][0].category, throttles[0][0].resolution
-    if limit is not None and is_low_limit:
-        causes.append(f"its power limit is {limit.own:.0f} W, its peers' {limit.peers:.0f} W")
-        if category in ("low_clock", "power_capping"):
-            category, resolution = "power_limit_low", f"set the power limit to {limit.peers:.0f} W (nvidia-smi -pl)"
-    # Only the clock states how much speed is lost.
-    if clock is None or not is_low_clock:
-        if clock is not None and throttles:
-            causes.append("its mean clock is nevertheless as high as its peers'")
-        yield Clue(category, "; ".join(causes), resolution)
-        return
-    at = f"{clock.own:.0f} MHz, theirs {clock.peers:.0f}"
-    causes.append(f"the SM clock is {-clock.pct:.1f} % below its peers' ({at})")
-    yield Clue(category, "; ".join(causes), resolution, -clock.pct)
+_LOCKED = _throttle(
+    "clocks_locked", ("user_clocks",), "the GPU's clocks were limited by hand",
+    "see who set them, and reset them (nvidia-smi -rac, -rgc)",
+)  # fmt: skip
+_POWER_LIMIT = _slows_clock(_gap(
+    "power_limit_low", lambda run: setup_of(run.context).power_limit_w, lambda gap: gap.pct <= -2,
+    "its power limit is {own:.0f} W, its peers' {peers:.0f} W",
+    "set the power limit to {peers:.0f} W (nvidia-smi -pl)",
+))  # fmt: skip
 
 
 def _pcie(case: Case) -> Iterator[Clue]:
@@ -452,14 +446,20 @@ def _differences(case: Case) -> Iterator[Clue]:
 
 # Certain faults first, then likely causes, then mere differences.
 _LOOKS: tuple[Look, ...] = (
-    _drill, _gpu_events, _troubles, _clock, _MATMUL, _DATA, _communication, _RETRIES, _STEAL, _FULL_HOST,
+    _drill, _gpu_events, _troubles, _thermal, _POWER_LIMIT, _POWER_CAP, _POWER_BRAKE, _LOCKED,
+    _low_clock(MIN_CLOCK_GAP_PCT), _MATMUL, _DATA, _communication, _RETRIES, _STEAL, _FULL_HOST,
     _BUSY_HOST, _pcie, _H2D, _IDLE_GPU, _differences,
 )  # fmt: skip
 # Other clues imply these: a hot GPU multiplies slowly, and one that waits for its data is not busy.
+_SLOW_CLOCK = {"thermal_throttling", "power_limit_low", "power_capping", "power_brake", "clocks_locked"}
 _CONSEQUENCES = {
-    "slow_gpu": {throttle.category for throttle in THROTTLES} | {"power_limit_low", "low_clock", "shared_gpu"},
+    "low_clock": _SLOW_CLOCK,
+    "power_capping": {"power_limit_low"},
+    "slow_gpu": _SLOW_CLOCK | {"low_clock", "shared_gpu"},
     "gpu_waits": {"slow_data", "slow_communication", "cpu_steal", "busy_host", "host_memory_full"},
     "slow_host_to_device": {"pcie_degraded"},
+    "cooling": {"thermal_throttling"},
+    "hot": {"thermal_throttling"},
 }
 
 
@@ -658,16 +658,16 @@ def _deviates(node: NodeVerdict, case: Case) -> Finding:
         if not found or (metric is Metric.SAMPLES_PER_SECOND and explains_nothing(found[0], case.off_pct)):
             clues.append(_unknown(node, unknown if case.peers else "it has no peer to compare its figures with"))
         clues += found
-    if THERMAL.category in {clue.category for clue in clues}:  # the heat is reported with it
-        clues = [clue for clue in clues if clue.category not in ("cooling", "hot")]
-    first, *others = list({clue.category: clue for clue in reversed(clues)}.values())[::-1]
-    also = (
-        f"{clue.cause}, too little to explain it" if explains_nothing(clue, case.off_pct) else clue.cause
-        for clue in others
-    )
+    clues = _causes(clues)
+    return _finding(node, clues[0].category, shown, clues, cause=_told(clues, case.off_pct))
+
+
+def _told(clues: Sequence[Clue], off_pct: float) -> str:
+    """The likely cause, and what else is odd."""
+    first, *others = clues
+    also = (f"{each.cause}{', too little to explain it' if explains_nothing(each, off_pct) else ''}" for each in others)
     further = f" (also: {'; '.join(also)})" if others else ""
-    cause = f"{capitalised(cause_with_share(first, case.off_pct))}{further}"
-    return _finding(node, first.category, shown, [first], cause=cause)
+    return f"{capitalised(cause_with_share(first, off_pct))}{further}"
 
 
 _CLUES: Mapping[Metric, tuple[Callable[[Case], tuple[Clue, ...]], str]] = {
@@ -685,7 +685,6 @@ def _unknown(node: NodeVerdict, because: str) -> Clue:
 
 def _unsteady(node: NodeVerdict, group: GroupVerdict, case: Case) -> Finding:
     clues = slow_clues(case) or (_unknown(node, "only its scatter distinguishes the node from its peers"),)
-    further = f" (also: {'; '.join(clue.cause for clue in clues[1:])})" if len(clues) > 1 else ""
     lowest = case.gap(SM_CLOCK_MIN_MHZ.value)
     fell = ""
     if lowest and lowest.pct <= -MIN_CLOCK_GAP_PCT:
@@ -696,7 +695,7 @@ def _unsteady(node: NodeVerdict, group: GroupVerdict, case: Case) -> Finding:
         clues=clues,
         measured=f"a scatter of {noise_share(node.noise_pct)}",
         expected=f"{noise_share(group.noise_pct)}, as its peers",
-        cause=f"{capitalised(clues[0].cause)}{fell}{further}",
+        cause=f"{_told(clues, 0.0)}{fell}",
     )
 
 

@@ -17,7 +17,9 @@ from trainbench.core.verdicts import Against, Comparison, Metric
 from trainbench.judging.node_runs import Key
 from trainbench.judging.noise import Noise, deviation_pct, median_variance, to_pct
 
-ALONE_SHARE = 0.5  # of limit and chance: each round alone must be slower than that, so that two chances make no breach
+# Of limit and chance: each round alone, and beside each of two peers, must be slower than that, so that neither two
+# chances nor one wrong peer make a breach.
+ALONE_SHARE = 0.5
 
 
 class Measured(NamedTuple):
@@ -40,6 +42,8 @@ class Expected(NamedTuple):
     value: float
     source: str
     variance: float = 0.0
+    is_of_one: bool = False  # the only peer
+    slower: float | None = None  # of two peers, of which nobody knows which one is typical
 
 
 def measured(
@@ -69,36 +73,39 @@ def by_peers(
     values: Mapping[Key, float], no_example: Collection[Key], runs_of_one: int
 ) -> Callable[[Key], Expected | None]:
     """A function from a unit to the median of its peers. `values`: unit -> its figure; `no_example`: units that are no
-    reference while enough others are left: drilled, shared and unsteady ones.
+    reference while another one is left: drilled, shared and unsteady ones, and those that are impossibly fast.
 
     Each other node counts once, by the median of its GPUs. With fewer than two other nodes each GPU counts, those of
-    the same node too. None: no peer at all.
+    the same node too. None: no peer at all, or one only that is no reference.
     """
-
-    among = ({key: value for key, value in values.items() if key not in no_example}, values)
-    nodes = [grouped((key.node, value) for key, value in some.items()) for some in among]
-    of_nodes = [{node: statistics.median(own) for node, own in of.items()} for of in nodes]
+    examples = {key: value for key, value in values.items() if key not in no_example}
 
     @cache  # the GPUs of a node have the same peers
-    def beside(node: str, place: int) -> tuple[int, float | None]:
-        others = [value for other, value in of_nodes[place].items() if other != node]
-        return len(others), statistics.median(others) if len(others) > 1 else None
+    def medians(node: str, *, of_examples: bool) -> Sequence[float]:
+        some = examples if of_examples else values
+        others = grouped((key.node, value) for key, value in some.items() if key.node != node)
+        return sorted(map(statistics.median, others.values()))
 
     def expected(key: Key) -> Expected | None:
-        for place, some in enumerate(among):
-            (peers, value), noun = beside(key.node, place), "peer"
-            if peers < 2:  # each GPU counts, those of the same node too
-                single = [value for other, value in some.items() if other != key]
-                peers, noun = len(single), "other GPU" if len(single) > peers else "peer"
-                value = statistics.median(single) if peers > 1 else None
-            if value is not None:
-                variance = median_variance(peers) * median_variance(runs_of_one)
-                return Expected(value, f"the median of {count(peers, noun)}", variance)
-        only = next((other for other in values if other != key), None)
-        if only is None:
+        of_examples = len(examples) > (key in examples)
+        if not of_examples and len(values) == 2:
             return None
-        name = f"GPU {only.gpu.index}" if only.gpu and only.node == key.node else only.node
-        return Expected(values[only], f"its only peer {name}", median_variance(runs_of_one))
+        some, peers, noun = examples if of_examples else values, medians(key.node, of_examples=of_examples), "peer"
+        if len(peers) < 2:  # each GPU counts, those of the same node too
+            single = {other: value for other, value in some.items() if other != key}
+            peers, noun = sorted(single.values()), "other GPU" if len(single) > len(peers) else "peer"
+            if not single:
+                return None
+            if len(single) == 1:
+                (only,) = single
+                name = f"GPU {only.gpu.index}" if only.gpu and only.node == key.node else only.node
+                return Expected(single[only], f"its only peer {name}", median_variance(runs_of_one), is_of_one=True)
+        return Expected(
+            statistics.median(peers),
+            f"the median of {count(len(peers), noun)}",
+            median_variance(len(peers)) * median_variance(runs_of_one),
+            slower=peers[0] if len(peers) == 2 else None,
+        )
 
     return expected
 
@@ -106,22 +113,26 @@ def by_peers(
 def compare_rate(
     own: Measured, expected: Expected, against: Against, limit_pct: float, chance: float | None
 ) -> Comparison:
-    """`chance`: the largest deviation that chance shows, as a logarithm; None: no noise is known."""
+    """`chance`: the largest deviation that chance shows, as a logarithm; None: no noise is known. The rate is off where
+    each round alone is slower, and slower than each of two peers: of two that differ nobody knows which one is right.
+    """
     chance_pct = None if chance is None else to_pct(chance)
     rounds = tuple(deviation_pct(math.exp(rate), expected.value) for rate in own.rounds)
     deviation = deviation_pct(own.value, expected.value)
     least = max(limit_pct, chance_pct or 0.0)
+    is_off = deviation < -least and all(alone < -ALONE_SHARE * least for alone in rounds)
+    is_as_slow = expected.slower is not None and deviation_pct(own.value, expected.slower) >= -ALONE_SHARE * least
     return Comparison(
         metric=Metric.SAMPLES_PER_SECOND,
         against=against,
         value=own.value,
         expected=expected.value,
-        source=expected.source,
+        source=f"{expected.source}, one of which is as slow" if is_off and is_as_slow else expected.source,
         deviation=deviation,
         limit=limit_pct,
         chance=chance_pct,
         rounds=rounds,
-        is_off=deviation < -least and all(alone < -ALONE_SHARE * least for alone in rounds),
+        is_off=is_off and not is_as_slow,
     )
 
 

@@ -217,50 +217,48 @@ def _of_all(plan: Plan, text: str) -> Finding:
 
 
 _LINK = {
-    "inner": "only with the inner link (NVLink): look at `nvidia-smi nvlink -e` and the node's Xids",
-    "network": "only without the inner link: look at its network adapters, cables and ports",
-    "any": "with every link that was tried: look at its network adapters, cables and ports, then at its GPUs",
+    "inner": "it shows only with the inner link (NVLink): look at `nvidia-smi nvlink -e` and the node's Xids",
+    "network": "it shows only without the inner link: look at its network adapters, cables and ports",
+    "any": "it shows with every link that was tried: look at its network adapters, cables and ports, then at its GPUs",
 }
+# Kind of culprit -> what it does; and the next step, where its link says none.
+_BLAME = {
+    "node": ("makes gangs slow or fail beside different nodes that are well", None),
+    "pair": ("are slow or fail together; each passes beside others: the way between them is bad", None),
+    "group": (
+        "its nodes are slow or fail with those of other groups, and pass among themselves",
+        "look at the uplink of its switch",
+    ),
+    "groups": (
+        "the way between these groups is bad; each reaches others", "look at the switches and cables between them",
+    ),
+    "once": (
+        "failed together, and passed in parts and again: it did not show twice",
+        "run `interconnect` again for these nodes",
+    ),
+    "open": (
+        "fail or are slow together, and which of them is bad is not settled: no other node was free and well",
+        "run `interconnect` again with these nodes and one more that is well",
+    ),
+}  # fmt: skip
 
 
 def _finding(culprit: Culprit) -> Finding:
-    bad = [outcome for outcome in culprit.evidence if outcome.is_bad]
-    good = [outcome for outcome in culprit.evidence if outcome.state is GroupState.PASSED]
-    told = [f"{listing(o.test.nodes, 4)}: {o.state}, {o.evidence}" for o in (*bad, *good)]
-    level, item, nodes = Level.ERROR, None, culprit.nodes
-    next_step = f"it shows {_LINK[culprit.link]}"
-    match culprit.kind:
-        case "node":
-            summary = "makes gangs slow or fail beside different nodes that are well"
-            if culprit.groups:
-                summary += f", only outside of {culprit.groups[0]}: its own way out of it is bad"
-        case "pair":
-            summary = "are slow or fail together; each passes beside others: the way between them is bad"
-        case "group":
-            item, nodes = culprit.groups[0], ()
-            summary = "its nodes are slow or fail with those of other groups, and pass among themselves"
-            next_step = "look at the uplink of its switch"
-        case "groups":
-            item = " and ".join(culprit.groups)
-            summary = "the way between these groups is bad; each reaches others"
-            next_step = "look at the switches and cables between them"
-        case "once":
-            level, summary = Level.WARNING, "failed together, and passed in parts and again: it did not show twice"
-            next_step = "run `interconnect` again for these nodes"
-        case "open":
-            summary = (
-                "fail or are slow together, and which of them is bad is not settled: no other node was free and well"
-            )
-            next_step = "run `interconnect` again with these nodes and one more that is well"
+    shown = [each for each in culprit.evidence if each.is_bad or each.state is GroupState.PASSED]
+    shown.sort(key=lambda each: not each.is_bad)
+    told = "; ".join(f"{listing(each.test.nodes, 4)}: {each.state}, {each.evidence}" for each in shown)[:2000]
+    (summary, next_step), between = _BLAME[culprit.kind], culprit.kind in ("group", "groups")
+    if culprit.kind == "node" and culprit.groups:
+        summary += f", only outside of {culprit.groups[0]}: its own way out of it is bad"
     return Finding(
-        level=level,
+        level=Level.WARNING if culprit.kind == "once" else Level.ERROR,
         category=BAD_LINK,
-        nodes=nodes,
-        item=item,
-        measured="; ".join(told)[:2000] or "no figure",
+        nodes=() if between else culprit.nodes,
+        item=" and ".join(culprit.groups) if between else None,
+        measured=told or "no figure",
         expected="what other groups make",
         summary=summary,
-        resolution=next_step,
+        resolution=next_step or _LINK[culprit.link],
     )
 
 

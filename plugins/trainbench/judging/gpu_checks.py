@@ -20,7 +20,7 @@ from bench_image.contract.result_sections import GpuTelemetry, Probes, share_fie
 from trainbench.core.formats import capitalised, count, figure, listing
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Finding, Level, Why, gpu_title
-from trainbench.judging.node_runs import gpu_index
+from trainbench.judging.node_runs import by_gpu
 from trainbench.pods.gangs import failed_rank
 from trainbench.results.readings import gpu_name, shared_by, shared_gpus
 
@@ -348,11 +348,11 @@ def probe_shares(result: RunResult) -> tuple[ProbeShare, ...]:
     if name is None:
         return ()
     promised, bands = data_sheet(name), BANDS.get(name, {})
-    own = [(gpu_title(gpu_index(result, rank), rank.gpu_uuid), rank.probes) for rank in result.ranks if rank.probes]
-    measured: Sequence[tuple[str | None, Probes]] = own or [(None, result.probes)]
+    parts = by_gpu(result).items()
+    own: Mapping[str | None, Probes] = {gpu_title(place.index, place.uuid): part.probes for place, part in parts}
     return tuple(
         ProbeShare(rate, getattr(probes, rate), promised[rate], pct, bands.get(rate), gpu)
-        for gpu, probes in measured
+        for gpu, probes in (own or {None: result.probes}).items()
         for rate in KINDS
         if rate in promised and (pct := getattr(probes, share_field(rate))) is not None
     )

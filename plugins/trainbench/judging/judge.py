@@ -72,6 +72,7 @@ WIDE_SDS = 3.0  # of a unit that scatters far more than the others: beyond the l
 # Of tonight's figure, in units of one night's: what a night does to a node is in all its rounds and re-runs, and does
 # not average out.
 NIGHT_VARIANCE = 1.0
+MOST_MFU_PCT = 100.0  # of the data sheet's peak
 MAX_CONTROLS = 3  # of a group: one disturbed control must not decide over all suspects
 FLEET_CHANGED = "fleet_changed"  # category
 
@@ -221,8 +222,8 @@ class _Group:
         return {self.units[place].key: noise for place, noise in wide.items()}
 
     @cached_property
-    def no_example(self) -> set[Key]:
-        """Units that are no reference for others."""
+    def unfit(self) -> set[Key]:
+        """Units whose runs say nothing of a healthy one: drilled, shared and unsteady, and a GPU's second name."""
         bad = {unit.key for unit in self.units if unit.is_drill or any(map(shared_by, unit.valid))}
         uuids: set[str] = set()
         for unit in self.units:  # one GPU never counts for several nodes
@@ -230,6 +231,20 @@ class _Group:
             bad |= {unit.key} if own & uuids else set()
             uuids |= own
         return bad | set(self.own_noise)
+
+    @cached_property
+    def no_example(self) -> set[Key]:
+        """Units that are no reference for others: unfit ones, and those of nodes that are faster than their own past,
+        their level or the data sheet of their GPU allow; but where half of the fleet is, it became faster.
+        """
+        fast = {
+            member.node
+            for member in self.members
+            if any(c and c.is_over for c in (self.past.get(member.node), self._against_level(member)))
+            or any((run.performance.mfu_pct or 0.0) > MOST_MFU_PCT for run in member.valid)
+        }
+        is_few = 2 * len(fast) < len(self.of_nodes)
+        return self.unfit | {unit.key for unit in self.units if is_few and unit.node in fast}
 
     @cached_property
     def shared(self) -> frozenset[str]:
@@ -364,7 +379,7 @@ class _Group:
         alone = {node: self._against_past(one, self.pasts[node].expected, noise) for node, one in own.items()}
         if self._changed(alone):
             return alone
-        bad = {key.node for key in self.planned.no_example}
+        bad = {key.node for key in self.planned.unfit}
         usual = {node: c for node, c in alone.items() if node not in bad and not c.is_off and not c.is_over}
         common = by_peers({Key(node): c.value / c.expected for node, c in usual.items()}, (), 1)
         noise = night_noise(self.pasts.values(), run_noise, without_common=True)
@@ -431,19 +446,13 @@ class _Group:
     def others(self) -> Mapping[Key, Sequence[Comparison]]:
         """Of each unit, beside those of several peers."""
         found: dict[Key, list[Comparison]] = {unit.key: [] for unit in self.units}
-        drilled = {unit.key for unit in self.units if unit.is_drill}
-        for metric, limit in self.limits.items() if self.num_peers > 1 else ():
+        for metric, limit in self.limits.items():
             values = {unit.key: value for unit in self.units if (value := unit.value(metric)) is not None}
-            expected = by_peers(values, drilled, 1)
+            expected = by_peers(values, self.unfit, 1)
             for key, value in values.items():
-                if peers := expected(key):
+                if (peers := expected(key)) and not peers.is_of_one:
                     found[key].append(compare_other(metric, value, peers, Against.PEERS, limit))
         return found
-
-    @cached_property
-    def num_peers(self) -> int:
-        """The most peers that a unit has."""
-        return max(len(self.units_of) - 1, len(self.units) - 1)
 
     # Verdicts.
 
@@ -504,33 +513,33 @@ class _Group:
     def _judged(self, member: NodeRuns, of: NodeRuns, gpus: Sequence[GpuVerdict] = ()) -> dict[str, Any]:
         """The fields of a verdict: `of` is the node, or one GPU of it."""
         units = [unit for unit in self.units_of.get(of.node, ()) if of is member or unit.key == of.key]
+        fields: dict[str, Any] = {"num_runs": len(of.valid), "is_drill": of.is_drill}
         broken = "; ".join(dict.fromkeys(finding.summary for finding in broken_gpu_findings(of.runs)))
-        if unjudged := self._unjudged(of, broken, is_measured=bool(units)):
-            failed = "; ".join(f"{gpu.name}: {gpu.reason}" for gpu in gpus if gpu.why is unjudged.why and not broken)
-            decision = unjudged._replace(reason=failed or unjudged.reason)
-            return {**decision._asdict(), "num_runs": len(of.valid), "is_drill": of.is_drill}
-        ordered = sorted(units, key=lambda unit: c.deviation if (c := self.against_peers[unit.key]) else 0.0)
-        worst, fastest = ordered[0], ordered[-1]
-        facts = self._facts(member, of, units, worst, broken)
-        decision = decide(facts)
-        reason, named = decision.reason, [gpu for gpu in gpus if gpu.why is decision.why]
-        if named and decision.why not in (Why.WELL, Why.BROKEN_GPU):
-            reason = f"{_named(named, gpus)}: {reason}"
-        noise = self.planned.own_noise.get(worst.key, self.planned.pool.noise)
-        return {
-            **decision._asdict(),
-            "reason": reason,
-            "num_runs": len(of.valid),
-            "comparisons": facts.comparisons,
-            "samples_per_second": self.measured[worst.key].value,
-            "memory_gb": of.value(Metric.MEMORY_GB),
-            "temperature_c": of.value(Metric.TEMPERATURE_C),
-            "noise_pct": 100 * noise.sd if noise else None,
-            "is_drill": of.is_drill,
-            "remarks": tuple(self._remarks(of, facts.comparisons, fastest, decision.why)),
-        }
+        if unjudged := self._unjudged(of, is_measured=bool(units)):
+            reason = "; ".join(f"{gpu.name}: {gpu.reason}" for gpu in gpus if gpu.why is unjudged.why)
+            decision = unjudged._replace(reason=reason or unjudged.reason)
+        else:
+            ordered = sorted(units, key=lambda unit: c.deviation if (c := self.against_peers[unit.key]) else 0.0)
+            worst, fastest = ordered[0], ordered[-1]
+            facts = self._facts(member, of, units, worst)
+            decision = decide(facts)
+            named = [gpu for gpu in gpus if gpu.why is decision.why]
+            if named and decision.why is not Why.WELL:
+                decision = decision._replace(reason=f"{_named(named, gpus)}: {decision.reason}")
+            noise = self.planned.own_noise.get(worst.key, self.planned.pool.noise)
+            fields |= {
+                "comparisons": facts.comparisons,
+                "samples_per_second": self.measured[worst.key].value,
+                "memory_gb": of.value(Metric.MEMORY_GB),
+                "temperature_c": of.value(Metric.TEMPERATURE_C),
+                "noise_pct": 100 * noise.sd if noise else None,
+                "remarks": tuple(self._remarks(of, facts.comparisons, fastest, decision.why)),
+            }
+        if broken:  # whatever the figures say
+            decision = Decision(State.RED, Why.BROKEN_GPU, f"{broken}; {decision.reason}" if unjudged else broken)
+        return fields | decision._asdict()
 
-    def _facts(self, member: NodeRuns, of: NodeRuns, units: Sequence[NodeRuns], worst: NodeRuns, broken: str) -> Facts:
+    def _facts(self, member: NodeRuns, of: NodeRuns, units: Sequence[NodeRuns], worst: NodeRuns) -> Facts:
         node, planned = member.node, self.planned
         past, record, past_rate = self.pasts.get(node), self.tonight.get(node), None if of.gpu else self.past.get(node)
         others = grouped((c.metric, c) for unit in units for c in self.others[unit.key]).values()
@@ -541,12 +550,16 @@ class _Group:
         )
         asking = [planned.against_peers[unit.key] for unit in units]
         asking += [] if of.gpu else planned._of_node(member)
-        asked = (c.against for c in asking if c and node in self.suspects and is_suspect([c]))
+        asked = dict.fromkeys(c.against for c in asking if c and node in self.suspects and is_suspect([c]))
         accepted = record and in_force(self.known.baselines, node, record.fingerprint, self.known.at)
-        reran = (run.error for run in member.runs if run.spec.identity.round >= self.again_from)
-        no_result = next((error.message for error in reran if error), "none gave a result")
+        no_rerun = ""
+        if asked and len(self.measured[worst.key].rounds) == 1:
+            reran = (run.error for run in member.runs if run.spec.identity.round >= self.again_from)
+            no_result = next((error.message for error in reran if error), "none gave a result")
+            no_rerun = f"no re-run decided: {no_result}" if self.plan.has_reruns else "no re-run was planned"
         shares = (share for run in member.valid[:1] for share in probe_shares(run))
-        pool, only_peer = planned.pool.noise, self.num_peers == 1
+        pool, peers = planned.pool.noise, planned.peers_of[worst.key]
+        only_peer = peers is not None and peers.is_of_one
         own = [noise.sd for unit in units if (noise := planned.own_noise.get(unit.key))]
         unsteady = ""
         if own and pool:
@@ -568,11 +581,9 @@ class _Group:
             since=slowdown(past, record) if past and record and past_rate and past_rate.is_off else "",
             unsteady=unsteady,
             shared=next((shared.sentence for run in member.valid if (shared := shared_by(run))), ""),
-            broken=broken,
             probes="" if any(comparisons) else "; ".join(share.sentence for share in shares),
-            asked=tuple(dict.fromkeys(asked)),
-            num_again=len(self.measured[worst.key].rounds) - 1,
-            no_rerun=f"no re-run decided: {no_result}" if self.plan.has_reruns else "no re-run was planned",
+            asked=tuple(asked),
+            no_rerun=no_rerun,
         )
 
     def _remarks(self, member: NodeRuns, comparisons: Sequence[Comparison], fastest: NodeRuns, why: Why) -> list[str]:
@@ -595,7 +606,7 @@ class _Group:
         chosen = listing(dict.fromkeys(choice_of(run) for run in member.strays))
         return f"its program chose {chosen}, those of its peers {member.choice}"
 
-    def _unjudged(self, member: NodeRuns, broken: str, *, is_measured: bool) -> Decision | None:
+    def _unjudged(self, member: NodeRuns, *, is_measured: bool) -> Decision | None:
         """The verdict on a node or GPU with a failed run or without figures of this work; None: it is judged."""
         planned = [run for run in member.runs if run.spec.identity.round < self.again_from]
         failed = [run for run in planned if run in member.failed]
@@ -612,6 +623,4 @@ class _Group:
             why, reason = Why.OTHER_CHOICE, self._chosen(member)
         else:
             return None
-        if broken:
-            return Decision(State.RED, Why.BROKEN_GPU, f"{broken}; {reason}")
         return Decision(TRAITS[why].state, why, reason)

@@ -17,7 +17,7 @@ from trainbench.core.natural_order import natural
 from trainbench.core.verdicts import Finding, Level
 from trainbench.judging.past import NodeRecord
 from trainbench.planning.nodes import GpuNode
-from trainbench.results.setups import gpu_uuids
+from trainbench.results.setups import Machines
 
 SEVERAL_MACHINES = "several_machines"  # category
 
@@ -66,13 +66,10 @@ def _one_name(results: Sequence[RunResult], known: Sequence[GpuNode]) -> Iterato
     count.
     """
     capacity = gpu_capacities(known)
-    of_nodes = grouped((r.spec.identity.node, gpu_uuids(r)) for r in results if r.spec.placement.nodes == 1)
-    for node, of_runs in of_nodes.items():
-        apart: list[frozenset[str]] = []  # the sets of GPUs, of which none has one in common with another
-        for uuids in filter(None, of_runs):
-            touching = [other for other in apart if other & uuids]
-            apart = [other for other in apart if other not in touching] + [uuids.union(*touching)]
-        if len(apart) < 2 or len(frozenset[str]().union(*apart)) <= capacity.get(node, 0):
+    alone = grouped((run.spec.identity.node, run) for run in results if run.spec.placement.nodes == 1)
+    for node, runs in alone.items():
+        apart = Machines(runs).gpus
+        if len(apart) < 2 or sum(map(len, apart)) <= capacity.get(node, 0):
             continue
         names = (" + ".join(sorted(uuids, key=natural)) for uuids in sorted(apart, key=sorted))
         yield Finding(
@@ -169,20 +166,18 @@ def _changed(node: str, has: frozenset[str], had: frozenset[str], when: datetime
 
     new, gone = has - had, had - has
     is_other = new == has
+    summary = f"has {count(len(new), 'GPU')} that it did not have on {day(when)}" if new else f"lacks {named(gone)}"
     if is_other:
         summary = (
             f"has other GPUs than on {day(when)}, none of them the same: its earlier figures are those of "
             "another machine under its name, or of the removed GPUs"
         )
-    else:
-        had_not = f"has {count(len(new), 'GPU')} that it did not have on {day(when)}"
-        summary = had_not if new else f"lacks {named(gone)}"
     return Finding(
         level=Level.WARNING if is_other else Level.INFO,
         category=OTHER_MACHINE if is_other else SWAPPED,
         nodes=(node,),
-        measured=named(new) if new else f"{len(has)} of {len(had)} GPUs",
-        expected=f"{named(gone)}, as on {day(when)}" if gone else f"the {len(had)} GPUs of {day(when)}",
+        measured=named(new),
+        expected=f"{named(gone)}, as on {day(when)}",
         summary=summary,
         resolution="give a new machine a name of its own; if its GPUs were replaced, accept its new level as baseline"
         if is_other

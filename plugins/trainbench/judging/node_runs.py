@@ -108,6 +108,8 @@ class NodeRuns:
         found = []
         for run in self.valid:
             rate, windows = judged_rate(run), window_rates(run.performance)
+            if len(windows) == 1:  # a quick run: only its steps show how it scatters
+                windows = _step_rates(run.performance)
             if rate and rate > 0:
                 found.append(Run(run.spec.identity.round, rate, windows if all(w > 0 for w in windows) else ()))
         return tuple(found)
@@ -202,6 +204,14 @@ def window_rates(performance: Performance) -> tuple[float, ...]:
     return tuple(
         rate * statistics.fmean(steps) / quantile(steps, FAST) for rate, steps in zip(rates, windows, strict=True)
     )
+
+
+def _step_rates(performance: Performance) -> tuple[float, ...]:
+    """Samples/s of each step; none where a step has no time."""
+    rate, steps = performance.samples_per_second, performance.step_times_s
+    if not rate or not steps or min(steps) <= 0:
+        return ()
+    return tuple(rate * statistics.fmean(steps) / step for step in steps)
 
 
 def judged_rate(result: RunResult) -> float | None:

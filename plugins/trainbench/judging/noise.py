@@ -162,12 +162,7 @@ def median_noise(squares: Squares, lost: int = 0) -> Noise | None:
     """
     variances = [variance for variance, _ in squares.values()]
     most = MOST_TIMES * statistics.median(variances) if len(squares) >= MIN_POOL else math.inf
-    pool = joined(Noise(math.sqrt(min(variance, most)), df) for variance, df in squares.values())
-    return _less(pool, lost)
-
-
-def _less(pool: Noise | None, lost: int) -> Noise | None:
-    return pool and pool._replace(degrees_of_freedom=pool.degrees_of_freedom - lost)
+    return joined((Noise(math.sqrt(min(variance, most)), df) for variance, df in squares.values()), lost)
 
 
 @cache
@@ -191,12 +186,12 @@ def chance_of_median(runs: Sequence[Run]) -> float:
     return max(noise.half_width(median_variance(len(runs))) for noise in estimates)
 
 
-def joined(estimates: Iterable[Noise | None]) -> Noise | None:
-    """The mean of the known variances, weighted by their degrees of freedom."""
+def joined(estimates: Iterable[Noise | None], lost: int = 0) -> Noise | None:
+    """The mean of the known variances, weighted by their degrees of freedom, of which `lost` are lost together."""
     known = [one for one in estimates if one]
     degrees = sum(one.degrees_of_freedom for one in known)
     squares = sum(one.degrees_of_freedom * one.sd**2 for one in known)
-    return Noise(math.sqrt(squares / degrees), degrees) if degrees else None
+    return Noise(math.sqrt(squares / degrees), degrees - lost) if degrees else None
 
 
 def between_runs(nodes: Sequence[Sequence[Run]], *, rounds_are_shared: bool) -> Noise | None:
@@ -207,7 +202,7 @@ def between_runs(nodes: Sequence[Sequence[Run]], *, rounds_are_shared: bool) -> 
     num_rounds = len({run.round for runs in nodes for run in runs})
     complete = [runs for runs in nodes if len({run.round for run in runs}) == num_rounds]
     squares, lost = between_rounds(complete, 2 if rounds_are_shared else math.inf, statistics.fmean)
-    return _less(joined(Noise(math.sqrt(variance), df) for variance, df in squares.values()), lost)
+    return joined((Noise(math.sqrt(variance), df) for variance, df in squares.values()), lost)
 
 
 def within_runs(nodes: Sequence[Sequence[Run]]) -> Noise | None:

@@ -44,7 +44,8 @@ RISING_NIGHTS = 3  # nights in a row beyond the limit raise it
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRecord:
     """One campaign's valid runs of one node and work: medians, and the last run's setup. `at`: by the campaign's clock.
-    `counts`: it may enter a baseline. A slow night does not, but the date of a change is searched in all nights.
+    `counts`: it may enter a baseline. A shared night does not, nor one that is slow, hot or heavy by its own past; but
+    the date of a change is searched in all nights.
     """
 
     campaign_id: str
@@ -56,7 +57,7 @@ class NodeRecord:
     memory_gb: float | None
     temperature_c: float | None
     setup: Setup
-    counts: bool = True  # not of a shared GPU, and not slow against its own past: may enter a baseline
+    counts: bool = True
 
     @property
     def unit(self) -> tuple[str, str | None, str | frozenset[str]]:

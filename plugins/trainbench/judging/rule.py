@@ -32,7 +32,7 @@ COARSE = 2.0  # times the limit against peers: noise that hides a slowdown of th
 
 class Facts(NamedTuple):
     """What is known of one node that gave figures. `comparisons`: see `expectations`; a node of several GPUs has those
-    of its worst GPU. `others`: of memory and temperature. `only_peer`: the peers are one node.
+    of its worst GPU. `only_peer`: the peers are one node.
     """
 
     comparisons: tuple[Comparison, ...]
@@ -45,11 +45,9 @@ class Facts(NamedTuple):
     since: str = ""  # a phrase on the date of its slowdown
     unsteady: str = ""  # a phrase on its scatter, where that is far outside
     shared: str = ""  # a phrase on the other programs on its GPUs
-    broken: str = ""  # a phrase on an error that means a broken GPU
     probes: str = ""  # a phrase on what its probes reach of the data sheet
     asked: tuple[Against, ...] = ()  # the expectations by which its planned rounds asked for re-runs
-    num_again: int = 0  # re-runs that gave a figure
-    no_rerun: str = ""  # a phrase: why no re-run decides, where none gave a figure
+    no_rerun: str = ""  # a phrase: why none of them decides, where none gave a figure
 
     def of(self, against: Against) -> Comparison | None:
         rates = (c for c in self.comparisons if c.metric is Metric.SAMPLES_PER_SECOND)
@@ -79,14 +77,11 @@ def is_suspect(planned: Sequence[Comparison]) -> bool:
 
 
 def decide(facts: Facts) -> Decision:
-    if facts.broken:
-        return _made(Why.BROKEN_GPU, facts.broken)
-    if (slow := _slow(facts)) and facts.shared:
-        found = _made(Why.SHARED, facts.shared, slow.reason)
-    else:
-        found = slow or _not_slow(facts)
-        if facts.asked and not facts.num_again:
-            found = found._replace(reason=f"{found.reason}; {facts.no_rerun}")
+    found = _slow(facts) or _not_slow(facts)
+    if facts.shared and found.state in (State.RED, State.LOOK):  # what others do on its GPU says nothing of the node
+        found = _made(Why.SHARED, facts.shared, found.reason)
+    elif facts.no_rerun:
+        found = found._replace(reason=f"{found.reason}; {facts.no_rerun}")
     if facts.is_drill and found.state is not State.NOT_CHECKED:
         return found._replace(state=State.DRILL, why=Why.SLOW if found.why is Why.SLOW else Why.DRILL)
     return found
@@ -100,7 +95,7 @@ def _made(why: Why, *phrases: str, by: Comparison | None = None) -> Decision:
 def _slow(facts: Facts) -> Decision | None:
     """The verdict where the node is slow by the expectation that decides."""
     peers, past, level = (facts.of(against) for against in Against)
-    if peers and not facts.only_peer:
+    if peers and (facts.is_drill or not facts.only_peer):  # of a drilled node and its peer it is known which one is off
         if not peers.is_off or (past and not past.is_off and facts.has_accepted_level):
             return None
         seen = facts.first(past)
@@ -120,9 +115,7 @@ def _not_slow(facts: Facts) -> Decision:
     peers, past, level = (facts.of(against) for against in Against)
     # What the expectations that did not decide say.
     if past and past.is_off:
-        shared = _made(Why.SHARED, facts.shared, phrase(past), facts.since)
-        changed = _made(Why.CHANGED if facts.fleet_changed else Why.BEHIND, facts.since, by=past)
-        return shared if facts.shared else changed
+        return _made(Why.CHANGED if facts.fleet_changed else Why.BEHIND, facts.since, by=past)
     for metric, why in ((Metric.TEMPERATURE_C, Why.HOT), (Metric.MEMORY_GB, Why.HEAVY)):
         if off := [c for c in facts.comparisons if c.metric is metric and c.is_off]:
             worst = max(off, key=lambda c: c.deviation)
@@ -139,7 +132,7 @@ def _not_slow(facts: Facts) -> Decision:
         is_accepted = c is peers and facts.has_accepted_level
         if c and c.deviation < -max(LOOK_SHARE * c.limit, c.chance or 0.0) and not is_accepted:
             return _made(Why.BEHIND, by=c)
-    if facts.asked and facts.num_again and not any(c and c.is_off for c in (peers, past, level)):
+    if facts.asked and not facts.no_rerun and not any(c and c.is_off for c in (peers, past, level)):
         return _made(Why.ONCE, *(phrase(c) for c in map(facts.of, facts.asked) if c))
     return _visibly_well(facts)
 

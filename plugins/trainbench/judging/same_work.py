@@ -18,7 +18,7 @@ from bench_image.contract.result_sections import Performance
 from trainbench.core.formats import listing
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import OTHER_WORK, Finding, Level, gpu_title
-from trainbench.judging.node_runs import choice_of, gpu_index
+from trainbench.judging.node_runs import GpuPlace, by_gpu, choice_of
 from trainbench.results.readings import gpu_name
 
 FIRST_LOSS_PCT = 0.1  # of the peers' first loss: over 3 times what equal runs differ by
@@ -27,14 +27,24 @@ SMALLEST_DIFFERENCE = 0.005  # of losses near 0, where a percentage is meaningle
 
 
 class _Member(NamedTuple):
-    """One run of the work, or one independent rank of it."""
+    """One run of the work, or the part of it on one GPU that measured by itself."""
 
-    place: int  # in the results
-    rank: int | None
-    node: str
-    who: str  # "node-3" or "node-3, GPU 5 (GPU-6f1e)"
-    performance: Performance
-    parameters: tuple[int, int] | None  # total, trainable; None: unknown
+    place: int  # of the run in the results
+    gpu: GpuPlace | None
+    run: RunResult
+
+    @property
+    def node(self) -> str:
+        return self.run.spec.identity.node
+
+    @property
+    def who(self) -> str:
+        """ "node-3" or "node-3, GPU 5 (GPU-6f1e)"."""
+        return f"{self.node}, {gpu_title(self.gpu.index, self.gpu.uuid)}" if self.gpu else self.node
+
+    @property
+    def rank(self) -> int | None:
+        return self.run.ranks[0].rank if self.gpu else None
 
 
 class _Figure(NamedTuple):
@@ -73,12 +83,9 @@ def fail_unequal_work(results: Sequence[RunResult], beside: Sequence[RunResult] 
     Its figures stay in it, and its error names the difference. `beside`: further peers. Without a majority nothing
     changes, and `unequal_work_findings` reports the group.
     """
-    everything = (*results, *beside)
-    reasons: dict[int, dict[int | None, str]] = {}
-    for members in _groups(everything):
-        for member, reason in _odd(members):
-            reasons.setdefault(member.place, {})[member.rank] = reason
-    return tuple(_failed(run, reasons[i]) if i in reasons else run for i, run in enumerate(results))
+    of_groups = [each for members in _groups((*results, *beside)) for each in _odd(members)]
+    odd = grouped((member.place, (member, why)) for member, why in of_groups)
+    return tuple(_failed(run, odd[place]) if place in odd else run for place, run in enumerate(results))
 
 
 def unequal_work_findings(results: Sequence[RunResult]) -> tuple[Finding, ...]:
@@ -89,24 +96,12 @@ def unequal_work_findings(results: Sequence[RunResult]) -> tuple[Finding, ...]:
 def _groups(results: Sequence[RunResult]) -> list[list[_Member]]:
     """Runs of one work, one choice and one kind of GPU. Drilled runs compute the same, only slower."""
     work = (
-        ((run.spec.identity.campaign_id, run.spec.identity.group_id, gpu_name(run), choice_of(run)), member)
+        ((run.spec.identity.campaign_id, run.spec.identity.group_id, gpu_name(run), choice_of(run)), part)
         for place, run in enumerate(results)
-        for member in _members(place, run)
+        for part in ([_Member(place, *of_gpu) for of_gpu in by_gpu(run).items()] or [_Member(place, None, run)])
+        if part.run.status is Status.OK
     )
     return list(grouped(work).values())
-
-
-def _members(place: int, result: RunResult) -> Iterator[_Member]:
-    """The run, or those of its independent ranks that ended well; empty for a failed run."""
-    total, trainable, node = result.parameters.total, result.parameters.trainable, result.spec.identity.node
-    parameters = None if total is None or trainable is None else (total, trainable)
-    own = [(rank, rank.performance) for rank in result.ranks if rank.performance is not None]
-    if not own and result.status is Status.OK:
-        yield _Member(place, None, node, node, result.performance, parameters)
-    for rank, performance in own:
-        if rank.status is Status.OK:
-            gpu = gpu_title(gpu_index(result, rank), rank.gpu_uuid)
-            yield _Member(place, rank.rank, node, f"{node}, {gpu}", performance, parameters)
 
 
 def _odd(members: Sequence[_Member]) -> Iterator[tuple[_Member, str]]:
@@ -137,40 +132,42 @@ def _means_differ(own: Performance, usual: Performance) -> bool:
     return _differ(own.mean_loss or 0.0, usual.mean_loss or 0.0, MEAN_LOSS_PCT, allowed=lacking * fall)
 
 
+def _parameters(member: _Member) -> tuple[int, int] | None:
+    total, trained = member.run.parameters.total, member.run.parameters.trainable
+    return None if total is None or trained is None else (total, trained)
+
+
 _FIGURES = (
+    _Figure(_parameters, tuple, operator.ne, lambda own: f"{own[0]:,} parameters, {own[1]:,} of them trained"),
     _Figure(
-        lambda member: member.parameters, tuple, operator.ne,
-        lambda own: f"{own[0]:,} parameters, {own[1]:,} of them trained",
-    ),
-    _Figure(
-        lambda member: member.performance.first_loss, lambda loss: (loss,),
+        lambda member: member.run.performance.first_loss, lambda loss: (loss,),
         lambda own, usual: _differ(own, usual, FIRST_LOSS_PCT), lambda loss: f"{loss:.5g}", "first loss",
     ),
     _Figure(
-        lambda member: None if member.performance.mean_loss is None else member.performance,
+        lambda member: None if member.run.performance.mean_loss is None else member.run.performance,
         lambda performance: (performance.mean_loss,), _means_differ,
         lambda performance: f"{performance.mean_loss:.5g}", "mean loss",
     ),
 )  # fmt: skip
 
 
-def _failed(result: RunResult, reasons: dict[int | None, str]) -> RunResult:
+def _failed(result: RunResult, odd: Sequence[tuple[_Member, str]]) -> RunResult:
     """The result as failed; of independent ranks only the odd ones fail. An error of the run itself comes first."""
-    node = result.spec.identity.node
-    of = {own.rank: f"GPU {gpu_index(result, own)} of {node}" for own in result.ranks}
-    texts = [
-        f"{node if rank is None else of[rank]} computes something else: {reason}" for rank, reason in reasons.items()
-    ]
-    before = (result.error.message,) if result.error else ()
-    message = "; ".join((*before, *texts))[:4000]
-    error = result.error or RunError(kind=OTHER_WORK, message=message, phase=Phase.MEASURE, rank=next(iter(reasons)))
-    ranks = tuple(
-        own.model_copy(update={"status": Status.ERROR}) if own.rank in reasons or None in reasons else own
-        for own in result.ranks
-    )
-    status = Status.ERROR if result.status is Status.OK else result.status
+    ranks, said = {member.rank for member, _ in odd}, [result.error.message] if result.error else []
+    for member, why in odd:
+        who = f"GPU {member.gpu.index} of {member.node}" if member.gpu else member.node
+        said.append(f"{who} computes something else: {why}")
+    message = "; ".join(said)[:4000]
+    error = result.error or RunError(kind=OTHER_WORK, message=message, phase=Phase.MEASURE, rank=odd[0][0].rank)
     return result.model_copy(
-        update={"status": status, "error": error.model_copy(update={"message": message}), "ranks": ranks}
+        update={
+            "status": Status.ERROR if result.status is Status.OK else result.status,
+            "error": error.model_copy(update={"message": message}),
+            "ranks": tuple(
+                own.model_copy(update={"status": Status.ERROR}) if ranks & {own.rank, None} else own
+                for own in result.ranks
+            ),
+        }
     )
 
 

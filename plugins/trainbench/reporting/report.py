@@ -156,7 +156,7 @@ def _verdict(campaign: Campaign, pictures: Collection[str]) -> Iterator[Part]:
         whole = verdict_text.verdict_table(campaign, group)
         num_open = max(MOST_OPEN, sum(row.tone is not Tone.GOOD for row in whole.rows))
         yield from _begin(whole, num_open, "nodes, which are well")
-        reasons = (*verdict_text.reason_sentences(group), *verdict_text.fleet_lines(group))
+        reasons = (*verdict_text.reason_sentences(campaign, group), *verdict_text.fleet_lines(group))
         yield Lines((*reasons, verdict_text.limits_line(group)))
     if not groups and not alone:
         yield Text("No node gave a result that could be compared.")

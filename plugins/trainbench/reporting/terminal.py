@@ -30,7 +30,7 @@ def verdict_table(campaign: Campaign) -> Group:
     """Print each group's table with spread and noise, then the cost, the next steps, and the verdict last."""
     parts: list[RenderableType] = []
     for group in verdict_text.shown_groups(campaign):
-        lines = (*verdict_text.reason_sentences(group), *verdict_text.fleet_lines(group))
+        lines = (*verdict_text.reason_sentences(campaign, group), *verdict_text.fleet_lines(group))
         parts.append(titled(replace(verdict_text.verdict_table(campaign, group), notes=lines)))
     compared = (
         *configuration_tables.verdicts(campaign),

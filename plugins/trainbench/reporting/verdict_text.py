@@ -211,11 +211,14 @@ def judged_columns(verdicts: Sequence[Verdict], of: Callable[[Any], Verdict]) ->
     return (*columns, text("state", lambda row: word(of(row))))
 
 
-def reason_sentences(group: GroupVerdict) -> tuple[str, ...]:
+def reason_sentences(campaign: Campaign, group: GroupVerdict) -> tuple[str, ...]:
     """Why nodes are not well, each reason once: "node-1 and node-2 (look: pair): they differ by 11.6 %."; a single
-    node's reason always, and each remark.
+    node's reason always, unless the verdict on the campaign is that sentence; and each remark.
     """
+    states = campaign.node_states
+    said = states[0].reason if len(states) == 1 and not _drilled(campaign) else None
     told = [node for node in group.nodes if node.state is not State.WELL or len(group.nodes) == 1]
+    told = [node for node in told if node.reason != said]
     reasons = grouped(((word(node), node.reason), node.node) for node in sorted(told, key=Verdict.urgency))
     remarks = grouped((remark, node.node) for node in group.nodes for remark in node.remarks)
     return (

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import Context
+from trainbench.core.grouping import grouped
 
 
 class Setup(Frozen):
@@ -84,6 +85,11 @@ class Machines:
             if result.spec.placement.nodes == 1 and (uuids := sorted(gpu_uuids(result))):
                 for uuid in uuids:
                     self._parents[self._root(uuid)] = self._root(uuids[0])
+
+    @property
+    def gpus(self) -> list[frozenset[str]]:
+        """The GPUs of each machine."""
+        return [*map(frozenset, grouped((self._root(uuid), uuid) for uuid in [*self._parents]).values())]
 
     def beside(self, runs: Iterable[RunResult]) -> Callable[[RunResult], list[RunResult]]:
         """A function from a run to those of `runs` on one of its machines. Node names decide only where the GPUs of

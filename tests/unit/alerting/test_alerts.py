@@ -8,9 +8,7 @@ from tests.builders.nights import night
 from tests.builders.verdicts import make_finding
 from trainbench.alerting.run_summary import alerts
 from trainbench.core.verdicts import Level, Why
-from trainbench.judging.checks import absent_node_findings
 from trainbench.params.campaign_kind import CampaignKind
-from trainbench.planning.nodes import AbsentNode
 
 RATES = {"node-1": 10.0, "node-2": 9.0, "node-3": 10.0}
 
@@ -54,24 +52,6 @@ def test_a_drill_that_was_detected_is_called_a_drill_and_else_it_is_an_alarm() -
     assert untold.headline.startswith("DRILL: node-2 was slowed on purpose: samples/s")
     assert untold.resolution == "nothing: the next check judges it again"
     assert alerts(night(1, RATES, {"node-2": Why.DRILL}, drilled=["node-2"])) == ()
-
-
-def test_a_change_of_the_fleet_is_one_alert() -> None:
-    change = make_finding("node-1", Why.CHANGED, nodes=tuple(RATES), summary="have become slower")
-    (alert,) = alerts(night(1, RATES, dict.fromkeys(RATES, Why.CHANGED), findings=(change,)))
-
-    assert (len(alert.nodes), alert.level) == (3, Level.WARNING)
-
-
-def test_a_node_that_nothing_ran_on_is_reported_but_not_red() -> None:
-    absent = (
-        AbsentNode(name="gpu-9", reason="not ready: kubelet stopped", expected=True),
-        AbsentNode(name="gpu-10", reason="cordoned", expected=False),
-    )
-    (alert,) = alerts(campaigns.healthy().model_copy(update={"findings": tuple(absent_node_findings(absent, ()))}))
-
-    assert (alert.nodes, alert.level) == (("gpu-9",), Level.WARNING)
-    assert alert.headline == "gpu-9 was not measured: not ready: kubelet stopped"
 
 
 def test_of_strategies_a_broken_run_is_red_and_one_that_does_not_fit_or_is_unschedulable_is_not() -> None:

@@ -80,19 +80,6 @@ def of_node_2(history: History) -> dict[str, float]:
     return {g.name.rsplit(".", 1)[-1]: g.value for g in of_fleet(history) if g.labels.get("node") == "node-2"}
 
 
-def test_a_recovered_node_is_well_and_has_no_open_notice(history: History) -> None:
-    history.record(night(2, {"node-1": 10.0}, {"node-2": Why.MISSING}))
-    before = of_node_2(history)
-    history.record(night(3, {"node-1": 10.0, "node-2": 10.0}))
-    after = of_node_2(history)
-
-    assert [(of["condition"], of["state_red"], of["state_well"], of["open_notices"]) for of in (before, after)] == [
-        (CODES[Why.MISSING], 1, 0, 1),
-        (CODES[Why.WELL], 0, 1, 0),
-    ]
-    assert sum(value for name, value in after.items() if name.startswith("state_")) == 1
-
-
 def test_a_node_that_was_not_checked_has_its_figures_beside_each_source(history: History) -> None:
     """9.0 beside peers of 10, a past of 9.6 and a level of 12."""
     expected = {"node-2": {"past": 9.6, "level": 12.0}}

@@ -13,7 +13,7 @@ from sqlalchemy import insert, select
 from tests.builders.nights import ENDED_AT, night
 from trainbench.alerting.notice_text import Event, Message
 from trainbench.alerting.outbox import Due, Outbox, Sent, send_due
-from trainbench.core.verdicts import NO_FIGURE, Finding, Level, Why
+from trainbench.core.verdicts import Level, Why
 from trainbench.history.history import History
 from trainbench.history.tables import acknowledgements, messages
 from trainbench.settings.channels import Channel, Mail, Webhook
@@ -68,12 +68,6 @@ def test_once_when_it_opens_and_once_when_it_is_over_and_nothing_in_between(hist
         tell(history, post, day)
 
     assert post.sent == [("mail", SLOW), ("mail", AGAIN)]
-
-
-def test_a_node_that_is_slow_again_is_a_new_notice(history: History, post: Post) -> None:
-    run(history, post, RED, {}, {}, RED)
-
-    assert [subject for _, subject in post.sent] == [SLOW, AGAIN, SLOW]
 
 
 def test_a_look_that_turns_red_is_told_once_more_and_newly_to_who_hears_of_red(history: History, post: Post) -> None:
@@ -175,27 +169,6 @@ def test_each_dag_tells_of_its_own(history: History, post: Post) -> None:
     assert post.sent == []
 
 
-def test_an_alarm_of_a_whole_run_goes_to_every_channel_and_ends_with_the_next_run(history: History, post: Post) -> None:
-    alarm = Finding(
-        level=Level.ERROR,
-        category=NO_FIGURE,
-        item="night-1",
-        measured="no figure",
-        expected="a figure",
-        summary="no run gave a figure",
-        cause="4 runs found no free node",
-        resolution="run it again when nodes are free",
-    )
-    for day, findings in enumerate([[alarm], [alarm], []], start=1):
-        history.record(night(day, RATES, findings=tuple(findings)))
-        tell(history, post, day, MAIL)
-
-    assert post.sent == [
-        ("mail", "night-1: no run gave a figure (node_consistency)"),
-        ("mail", "night-1: a later run gave figures (node_consistency)"),
-    ]
-
-
 def test_the_message_of_a_drill_says_that_it_is_one(history: History, post: Post) -> None:
     history.record(night(1, RATES, RED, drilled=["node-2"]))
     tell(history, post, 1)
@@ -261,4 +234,4 @@ def test_of_two_senders_at_once_one_sends(history: History, post: Post) -> None:
 
     for _ in range(5):
         (due,) = taken_by_four()
-        outbox.failed([due], MAIL, "refused")
+        outbox.end([due], MAIL, on(1), "refused")

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tests.builders import campaigns
-from tests.builders.nights import night
 from trainbench.alerting import run_note as run_notes
 from trainbench.alerting import run_summary
 from trainbench.alerting.run_note import MAX_CHARS, RULE, joined, write_note
@@ -32,23 +31,6 @@ def test_the_verdict_the_red_nodes_and_the_way_to_the_report() -> None:
         "\n"
         f"[Report]({TAB}) · [Benchmarks](plugin/trainbench/bench/trainbench/)"
     )
-
-
-def test_a_good_night_has_one_too() -> None:
-    assert note(campaigns.healthy()).startswith("**Benchmark.** All 4 nodes are well.\n\n[Report](")
-
-
-def test_a_drill_is_called_one() -> None:
-    assert note(campaigns.cpu_drill()).startswith("**Benchmark.** Drill detected: node-3 (")
-
-
-def test_two_hundred_red_nodes_fit() -> None:
-    rates = {f"node-{i}": 9.0 for i in range(200)}
-    text = note(night(1, rates, dict.fromkeys(rates, Why.SLOW)))
-
-    assert len(text) <= run_summary.NOTE_CHARS
-    assert "\n- and 19" in text
-    assert text.endswith("/trainbench/)")
 
 
 @pytest.mark.parametrize(

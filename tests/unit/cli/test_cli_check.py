@@ -47,22 +47,6 @@ def test_check_judges_a_stored_campaign_again() -> None:
     assert {cost["usd_per_gpu_hour"] for cost in document(result)["costs"]} == {6.0}
 
 
-def test_check_works_on_a_campaign_that_was_never_published() -> None:
-    for result in four_nodes():
-        open_store().write_result(result)
-    assert trainbench("check", "campaign-1").exit_code == ExitCode.OK
-
-
-def test_one_node_alone_is_not_judged(home: Path) -> None:
-    write(home / "results", make_result())
-    assert trainbench("check", "results").exit_code == ExitCode.NOT_JUDGED
-
-
-def test_a_failed_run_is_red(home: Path) -> None:
-    write(home / "results", *four_nodes()[:3], make_failed("node-4"))
-    assert trainbench("check", "results").exit_code == ExitCode.RED
-
-
 def test_a_broken_file_is_named_and_red_and_the_rest_is_judged(home: Path) -> None:
     write(home / "results", *four_nodes())
     (home / "results" / "broken").mkdir()
@@ -113,15 +97,6 @@ def test_check_of_nothing_is_wrong_usage(home: Path, arguments: list[str], messa
     result = trainbench("check", *arguments)
     assert result.exit_code == ExitCode.USAGE
     assert message in result.stderr
-
-
-def test_report_writes_the_summary_of_a_folder_elsewhere(home: Path) -> None:
-    write(home / "results", *four_nodes())
-    result = trainbench("report", "results", "--output", "published", "--json")
-    assert result.exit_code == ExitCode.OK, result.stderr
-    summary = home / "published" / "campaigns" / "campaign-1" / "summary"
-    assert document(result)["files"]["metrics.csv"] == str(summary / "metrics.csv")
-    assert (summary / "BENCHMARK_REPORT.md").is_file()
 
 
 @pytest.mark.parametrize("has_peer", [False, True])

@@ -82,14 +82,6 @@ def test_a_cluster_that_is_not_there_is_one_line_and_1(home: Path) -> None:
     assert done.stdout.endswith("Not ready: cluster.\n")
 
 
-def test_the_local_launcher_is_examined_without_a_cluster(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINBENCH_LAUNCHER", "local")
-    monkeypatch.setenv("TRAINBENCH_LOCAL_PYTHON", str(home / "none"))
-    done = trainbench("doctor", "--json")
-    assert done.exit_code == 1
-    assert [check["name"] for check in document_of(done)["checks"]] == ["interpreter", "store", "history"]
-
-
 def test_without_a_launcher_and_without_a_cluster_it_is_this_machine(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,14 +6,12 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.builders import make_spec
 from tests.builders.fake_cluster import SERVICE, FakeCluster, gpu_node
 from trainbench.cluster import doctor
 from trainbench.cluster.doctor import (
@@ -37,9 +35,7 @@ from trainbench.settings.channels import Webhook
 from trainbench.settings.environment import Settings, read_settings
 
 OK, WARN, FAIL, UNKNOWN = CheckState.OK, CheckState.WARN, CheckState.FAIL, CheckState.UNKNOWN
-NOW = datetime(2026, 11, 25, 2, tzinfo=UTC)
 THREE = tuple(gpu_node(f"gpu-{index}") for index in range(3))
-GANG = make_spec(node="gpu-0", nodes=2, peers=("gpu-1",), strategy="ddp")
 Ask = Callable[..., tuple[Check, ...]]
 
 

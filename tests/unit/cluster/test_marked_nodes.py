@@ -223,10 +223,3 @@ def test_a_defect_in_it_is_one_red_finding_and_the_campaign_stays_as_it_was_judg
 
     assert kept.model_copy(update={"findings": ()}) == campaign
     assert (finding.level, finding.category) == (Level.ERROR, PART_FAILED)
-
-
-def test_without_a_defect_the_campaign_is_that_of_the_acts() -> None:
-    (finding,) = node_marks.not_marked([MarkRefusal("node-1", "no room", "look")])
-    acted = night(1, WELL, findings=(finding,))
-
-    assert pipeline.keep_away(night(1, WELL), lambda _: acted) is acted

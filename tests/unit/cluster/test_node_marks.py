@@ -102,12 +102,6 @@ def test_why_a_node_stays_marked(campaign: Campaign, reason: str | None) -> None
     assert why_marked(campaign, "node-1", mark()) == reason
 
 
-def test_a_node_marked_at_two_works_is_freed_once_it_is_well_at_both() -> None:
-    behind, well = (night(ok("node-1"), more=[ok("node-1", why=each)]) for each in (Why.BEHIND, Why.WELL))
-    assert why_marked(behind, "node-1", mark("work-1", "work-2")) == "not every verdict on it is well"
-    assert why_marked(well, "node-1", mark("work-1", "work-2")) is None
-
-
 def test_the_mark_says_by_whom_when_at_which_works_and_why() -> None:
     campaign = night(verdict("node-1"), more=[verdict("node-1", 8.0)])
     ((_, made),) = decided(campaign, listed("node-1")).to_mark

@@ -169,9 +169,3 @@ def test_cost_reports_expire_like_campaigns(store: Store) -> None:
 def test_the_probe_leaves_nothing_behind(store: Store) -> None:
     assert store.probe()
     assert [path for path in store.root.rglob("*") if path.is_file()] == []
-
-
-def test_a_store_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(StoreError, match="cannot be written"):
-        open_store(str(tmp_path / "file" / "store")).probe()

@@ -27,6 +27,12 @@ def test_a_failed_run_is_not_doubted_twice() -> None:
     assert doubts_of_run(make_failed()) == ()
 
 
+def test_a_drill_is_not_doubted() -> None:
+    """It sleeps in each step: its GPU waits and its steps are uneven on purpose."""
+    assert doubts_of_run(make_result(drill=Drill(slowdown_pct=75)), min_gpu_use_pct=101) == ()
+    assert doubts_of_run(make_result(), min_gpu_use_pct=101) != ()
+
+
 @pytest.mark.parametrize(
     ("use_pct", "expected"), [(80.0, []), (79.9, ["low_gpu_use"]), (None, ["incomplete_telemetry"])]
 )

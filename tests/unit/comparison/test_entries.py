@@ -36,12 +36,6 @@ def run(rate: float, **fields: Any) -> RunResult:
     return make_result("node-1", rate, **{"windows": (rate,)} | fields)
 
 
-def test_figures_are_medians_of_the_runs() -> None:
-    """9, 10 and 14 samples/s of 512 tokens; 7, 8 and 12 GB."""
-    result = entry(*(run(rate, round=i, memory_gb=gb) for i, (rate, gb) in enumerate(((9, 7), (14, 12), (10, 8)), 1)))
-    assert (result.samples_per_s, result.tokens_per_s, result.memory_gb) == (10.0, pytest.approx(5120.0), 8.0)
-
-
 def test_how_far_apart_two_are_is_a_share_of_the_faster_in_either_order() -> None:
     """8 of 10: 20 %. Of two single runs chance explains 1 - e^-(sqrt(2) x 0.04962) = 6.8 %."""
     fast, slow = entry(run(10.0)), entry(run(8.0))

@@ -138,11 +138,6 @@ def test_without_a_price_there_is_a_time() -> None:
     assert result.missing[0].startswith("No price of NVIDIA T4")
 
 
-def test_a_stale_price_is_marked() -> None:
-    (offer,) = estimate(JOB, [price(as_of=date(2026, 1, 1))], Pricing(), TODAY).offers
-    assert offer.stale
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -6,7 +6,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
 
 from tests.builders import STARTED_AT, make_result
 from tests.builders.campaigns import make_campaign
@@ -14,7 +13,6 @@ from tests.builders.commands import document as document_of
 from tests.builders.commands import trainbench
 from trainbench.exchange.reindex import reindex
 from trainbench.history.history import open_history
-from trainbench.history.tables import runs
 from trainbench.results.artefacts import Store, open_store
 from trainbench.results.campaign import Campaign
 
@@ -88,16 +86,6 @@ def test_other_peoples_node_has_no_past_here(store: Store) -> None:
         document = document_of(trainbench("check", campaign_id, "--json"))
         points.append({each["against"] for node in document["nodes"] for each in node["comparisons"]})
     assert points == [{"past"}, set()]
-
-
-def test_doing_it_again_changes_nothing(store: Store) -> None:
-    for number in (1, 2):
-        store.write_campaign(night(number))
-    for _ in range(2):
-        assert trainbench("reindex").exit_code == 0
-    with open_history(store=store).engine.connect() as connection:
-        ids = [row.campaign_id for row in connection.execute(select(runs).order_by(runs.c.campaign_id))]
-    assert ids == ["night-1", "night-2"]
 
 
 def test_an_empty_store_is_no_error(store: Store) -> None:

@@ -64,11 +64,6 @@ def ends(history: History) -> dict[str, str | None]:
     return {row["node"]: row["ended"] for row in stored(history, notices)}
 
 
-def test_without_an_accepted_level_the_slow_nights_do_not_count(history: History) -> None:
-    assert past(history) == [10.0] * 3
-    assert trail(history, "node-1") == [10.0] * 3 + [9.0] * 3
-
-
 def test_without_a_notice_the_last_night_is_the_new_level(blank: History) -> None:
     for day in (1, 2):
         blank.record(checked(day, {"node-1": make_result("node-1", 10.0)}))

@@ -37,22 +37,6 @@ def whys(state: FleetState) -> dict[str, Why]:
     return {node.node: node.state.why for node in state.nodes}
 
 
-def test_each_node_has_its_latest_verdict_in_natural_order(history: History) -> None:
-    """node-3 was slow on night 1 and is well since; node-2 was missing on night 3; node-9 is another DAG's."""
-    state = state_of(three_nights(history))
-
-    assert whys(state) == {
-        "node-1": Why.WELL,
-        "node-2": Why.MISSING,
-        "node-3": Why.WELL,
-        "node-9": Why.SLOW,
-        "node-10": Why.WELL,
-    }
-    assert [node.num_open_notices for node in state.nodes] == [0, 1, 0, 1, 0]
-    assert state.judged_at == NIGHT_3
-    assert {node.judged_at for node in state.nodes} == {NIGHT_3}
-
-
 def test_a_study_that_judges_no_node_is_no_verdict(history: History) -> None:
     three_nights(history)
     study = night(5, [make_result("node-1")], campaign_kind=CampaignKind.STRATEGIES, suite="strategy_scaling")
@@ -89,16 +73,6 @@ def test_an_absent_node_asks_for_a_look_and_is_not_stale(history: History) -> No
         history.record(night(day, {"node-1": 10.0}, findings=(absent,)))
     state = state_of(history, now_h=30).nodes[1].state
     assert (state.node, state.state, state.why) == ("node-2", State.LOOK, Why.ABSENT)
-
-
-def test_figures_are_those_of_the_latest_campaign(history: History) -> None:
-    """10.1 beside a reference of 10.0 is +1 %; a missing node has no figure at all."""
-    figures = {node.node: node.works for node in state_of(three_nights(history)).nodes}
-
-    ((_, gpu_name, rate, deviation, *_),) = figures["node-1"]
-    assert (gpu_name, rate, deviation) == ("NVIDIA H200", 10.1, pytest.approx(1.0))
-    ((_, _, rate, deviation, *_),) = figures["node-2"]
-    assert (rate, deviation) == (None, None)
 
 
 def test_a_fleet_that_nobody_checks_stays_and_grows_stale(history: History) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,19 +26,16 @@ from trainbench.judging.checks import (
     clock_findings,
     gone_node_findings,
     no_figure_findings,
-    on_our_clock,
     undetected_drill_findings,
     unmeasured_node_findings,
 )
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import parse_params
-from trainbench.pipeline import report
 from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode
 from trainbench.planning.plan import Plan, make_plan
 from trainbench.planning.planners import PLANNERS
 from trainbench.pods.gangs import combine_ranks
 from trainbench.reporting import verdict_text
-from trainbench.results.artefacts import open_store
 from trainbench.results.campaign import Campaign
 from trainbench.results.collect import collect
 
@@ -225,13 +221,6 @@ def test_a_study_that_measured_nothing_is_red_though_no_node_is_at_fault(campaig
         assert verdict_text.verdict(study).startswith(f"0 of {len(planned.specs)} run")
 
 
-def test_a_night_without_a_figure_is_published(tmp_path: Path) -> None:
-    night = campaign_of(PLAN, failed_runs(PLAN, BUSY, BUSY, BUSY, BUSY))
-    addresses = report(night, open_store(str(tmp_path)))
-
-    assert "No run gave a figure." in Path(addresses["BENCHMARK_REPORT.md"]).read_text()
-
-
 NOW = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
 
 
@@ -334,11 +323,11 @@ def test_a_drill_on_a_node_that_was_busy_or_failed_is_no_success(why: Why, advic
     assert finding.measured == f"slowed by 20 %, {state}: no room on the node"
 
 
-def test_of_two_works_that_miss_a_drill_for_two_reasons_the_drill_is_repeated() -> None:
+def test_of_two_works_that_miss_a_drill_for_two_reasons_the_worse_one_says_what_to_do() -> None:
     verdicts = [make_node("node-3", None, why=why) for why in (Why.BUSY, Why.FAILED)]
     groups = [make_group([verdict], f"g{i}") for i, verdict in enumerate(verdicts)]
     (finding,) = undetected_drill_findings(groups, [make_failed("node-3", drill=DRILL)])
-    assert finding.resolution.startswith("drill it again with more rounds")
+    assert finding.resolution == "repair the node, then drill it again"
 
 
 def test_of_two_works_one_that_finds_the_drill_is_enough() -> None:
@@ -357,12 +346,6 @@ BEGAN, ENDED = STARTED_AT - timedelta(minutes=1), STARTED_AT + timedelta(minutes
 def moved(node: str, by: timedelta) -> RunResult:
     result = make_result(node)
     return result.model_copy(update={"started_at": result.started_at + by, "finished_at": result.finished_at + by})
-
-
-def test_a_time_is_put_between_start_and_end() -> None:
-    assert on_our_clock(STARTED_AT, BEGAN, ENDED) == STARTED_AT
-    assert on_our_clock(datetime(1970, 1, 1, tzinfo=BEGAN.tzinfo), BEGAN, ENDED) == BEGAN
-    assert on_our_clock(STARTED_AT + timedelta(days=9), BEGAN, ENDED) == ENDED
 
 
 def test_clocks_ahead_and_behind_are_reported() -> None:

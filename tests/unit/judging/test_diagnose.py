@@ -69,14 +69,6 @@ def slow(**evidence: Any) -> Finding:
     return finding
 
 
-def test_a_narrow_link_that_all_nodes_have_is_no_cause() -> None:
-    """x8 in slots made for x16, on the good nodes as well: it explains nothing about the slow one."""
-    good = [make_result(f"node-{i}", pcie=(5, 8)) for i in (1, 2, 3)]
-    (finding,) = diagnosed(*good, make_result("node-4", 8.0, pcie=(5, 8)))
-
-    assert finding.category == "cause_unknown"
-
-
 def test_a_link_should_be_what_the_poorest_gpu_supports() -> None:
     """One GPU of two is of an older generation."""
     good = [make_result(f"node-{i}", strategy="ddp", gpus_per_node=2) for i in (1, 2, 3)]
@@ -140,6 +132,16 @@ def test_what_all_nodes_share_explains_nothing() -> None:
     assert diagnosed(*results)[0].category == "cause_unknown"
 
 
+@pytest.mark.parametrize(("share", "category"), [("power_cap", "cause_unknown"), ("thermal", "thermal_throttling")])
+def test_power_capping_is_no_cause_where_nobody_is_beside_it(share: str, category: str) -> None:
+    """One box with an H200 runs into its power limit in 100 % of a healthy night; no GPU should be too hot."""
+    level = make_comparison(8.0, 9.5, Against.LEVEL)
+    verdict = {"comparisons": (level,), "decided_by": (Metric.SAMPLES_PER_SECOND, Against.LEVEL)}
+    run = make_result("box", 8.0, throttle_share_pct={share: 70.0})
+    (finding,) = diagnosed(run, why=Why.SLOW, state=State.RED, **verdict)
+    assert finding.category == category
+
+
 # --- how much a cause explains ----------------------------------------------------------------------------------------
 
 
@@ -148,9 +150,9 @@ def test_heat_and_the_clock_it_lowers_are_one_cause_with_its_consequence() -> No
     finding = slow(throttle_share_pct={"thermal": 40.0}, sm_clock_mhz=1500.0, driver="570.10", temperature_c=69.0)
     assert finding.category == "thermal_throttling"
     assert finding.explanation.endswith(
-        "The GPU was too hot and slowed itself down for 40 % of the time (69 °C, its peers 60 °C); the SM clock is "
-        "21.9 % below its peers' (1500 MHz, theirs 1920), which explains up to 15.8 of the 15.8 % (also: driver "
-        "differs from its peers (570.10, theirs 580.65.06))"
+        "The GPU was too hot (69 °C, its peers 60 °C) and slowed itself down for 40 % of the time, usual 0 %; the SM "
+        "clock is 21.9 % below its peers' (1500 MHz, theirs 1920), which explains up to 15.8 of the 15.8 % (also: "
+        "driver differs from its peers (570.10, theirs 580.65.06))"
     )
     assert (finding.measured, finding.expected) == ("samples/s −15.8 %", "at most 5 % below the median of 3 peers")
 
@@ -168,7 +170,8 @@ def test_a_lower_power_limit_is_the_cause_and_the_capping_its_consequence() -> N
     )
     (finding,) = diagnosed(*GOOD, limited)
     assert finding.category == "power_limit_low"
-    assert "its power limit is 500 W, its peers' 700 W; the SM clock is 16.7 % below" in finding.explanation
+    assert "Its power limit is 500 W, its peers' 700 W; the SM clock is 16.7 % below" in finding.explanation
+    assert "ran into" not in finding.explanation
     assert finding.resolution == "set the power limit to 700 W (nvidia-smi -pl)"
 
 

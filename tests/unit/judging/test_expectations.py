@@ -39,15 +39,18 @@ GPU_0 = Key("a", GpuPlace(0, None))
     [
         (NODES, NODE_1, (), (10.0, "the median of 3 peers")),
         (NODES, NODE_3, (), (9.0, "the median of 3 peers")),
-        # a drilled node is no example while two others are left
+        # a drilled node is no example while another one is left
         (NODES, NODE_4, (NODE_1,), (9.5, "the median of 2 peers")),
-        (NODES, NODE_4, (NODE_1, NODE_2), (9.0, "the median of 3 peers")),
+        (NODES, NODE_4, (NODE_1, NODE_2), (10.0, "its only peer node-3")),
+        (NODES, NODE_4, (NODE_1, NODE_2, NODE_3), (9.0, "the median of 3 peers")),
         # each other node counts once, by its median: 10 and 8; by GPU it would be 10
         (gpus(a=(7.0, 10.0), b=(10.0, 10.0, 10.0, 10.0), c=(8.0,)), GPU_0, (), (9.0, "the median of 2 peers")),
         # on one or two nodes each GPU counts
         (gpus(a=(7.0, 10.0, 11.0)), GPU_0, (), (10.5, "the median of 2 other GPUs")),
         (nodes(9.0, 10.0), NODE_1, (), (10.0, "its only peer node-2")),
         (nodes(9.0), NODE_1, (), None),
+        (nodes(9.0, 10.0), NODE_1, (NODE_2,), None),
+        (nodes(9.0, 10.0), NODE_2, (NODE_2,), (9.0, "its only peer node-1")),
     ],
 )
 def test_a_unit_is_compared_with_the_median_of_the_others(
@@ -83,6 +86,15 @@ def test_a_round_that_chance_does_not_explain_was_disturbed(rounds: tuple[float,
     first, *again = rounds
     assert measured([first], again, 2, Noise(0.01, 10**7), 4).mean == pytest.approx(mean)
     assert measured([first], again, 2, None, 4).mean == statistics.median(rounds)
+
+
+@pytest.mark.parametrize(("slower", "is_off"), [(9.0, False), (9.23, False), (9.24, True), (10.0, True)])
+def test_a_rate_is_off_where_it_is_slower_than_each_of_two_peers(slower: float, is_off: bool) -> None:
+    """9 against 10 is -10 %. Beside the slower one it has to be 2.5 % slower: 9 / 9.23 is -2.49 %, 9 / 9.24 -2.6 %."""
+    own = Measured((math.log(9.0),), math.log(9.0), 1.0)
+    expected = Expected(10.0, "the median of 2 peers", slower=slower)
+    found = compare_rate(own, expected, Against.PEERS, 5.0, None)
+    assert (found.is_off, found.source.endswith(", one of which is as slow")) == (is_off, not is_off)
 
 
 def test_a_rate_is_off_beyond_the_limit_and_chance_in_each_round() -> None:

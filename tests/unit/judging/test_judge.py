@@ -13,7 +13,7 @@ from bench_image.contract.result_sections import Clock
 from bench_image.contract.spec import Drill
 from tests.builders import STARTED_AT, make_cpu_result, make_failed, make_independent, make_result, on_gpus
 from tests.builders.judged_fleets import by_name, judge_fleet
-from trainbench.core.verdicts import Against, Metric, Why
+from trainbench.core.verdicts import Against, Metric, State, Why
 from trainbench.judging.judge import FLEET_CHANGED
 from trainbench.judging.noise import chance_quantile, to_pct
 from trainbench.judging.past import records_of
@@ -49,6 +49,35 @@ def test_a_drilled_node_is_no_example_for_the_others() -> None:
     assert against.expected == pytest.approx(9.5)
 
 
+@pytest.mark.parametrize(("at", "why"), [(40.0, Why.WELL), (60.0, Why.HOT)])
+def test_a_node_on_a_shared_gpu_is_no_example_of_heat(at: float, why: Why) -> None:
+    """node-1 at 72 degrees: beside node-2 at 62 and two shared ones; alone node-2 says nothing, where node-3 and node-4
+    are not shared the median of 62, 60 and 60 does.
+    """
+    shared = {"num_other_processes": 1} if at == 40.0 else {}
+    runs = [make_result(f"node-{i}", temperature_c=heat) for i, heat in ((1, 72.0), (2, 62.0))]
+    runs += [make_result(f"node-{i}", temperature_c=at, **shared) for i in (3, 4)]
+    assert judge_fleet(runs).groups[0].nodes[0].why is why
+
+
+@pytest.mark.parametrize(("mfu_pct", "source"), [(100.0, "the median of 2 peers"), (100.1, "its only peer node-2")])
+def test_a_rate_beyond_the_peak_of_the_data_sheet_is_no_peer(mfu_pct: float, source: str) -> None:
+    runs = [make_result(f"node-{i}", 10.0) for i in (1, 2, 3)]
+    runs[2] = runs[2].model_copy(update={"performance": runs[2].performance.model_copy(update={"mfu_pct": mfu_pct})})
+    against = judge_fleet(runs).groups[0].nodes[0].comparison(Metric.SAMPLES_PER_SECOND, Against.PEERS)
+    assert against
+    assert against.source == source
+
+
+def test_of_two_nodes_a_drilled_one_is_found_by_the_other_which_has_no_peer() -> None:
+    (group,) = judge_fleet(
+        [make_result("node-1", 7.0, drill=Drill(slowdown_pct=30)), make_result("node-2", 10.0)]
+    ).groups
+    assert [(node.state, node.why) for node in group.nodes] == [
+        (State.DRILL, Why.SLOW), (State.NOT_CHECKED, Why.NOTHING_TO_COMPARE),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(("noise_floor", "num"), [(False, 3), (True, 0)])
 def test_judged_as_a_noise_floor_no_node_is_compared_with_its_past(noise_floor: bool, num: int) -> None:
     runs = [make_result(f"node-{i}") for i in (1, 2, 3)]
@@ -81,7 +110,7 @@ def test_a_slow_node_says_why_no_re_run_decides(has_reruns: bool, reruns: list[R
 def test_of_a_node_that_shares_its_gpu_no_re_run_is_missed() -> None:
     shares = make_result("node-4", 9.55, num_other_processes=1)
     (group,) = judge_fleet([*(make_result(f"node-{i}", 10.0) for i in (1, 2, 3)), shares]).groups
-    assert (group.nodes[3].why, "re-run" in group.nodes[3].reason) == (Why.BEHIND, False)
+    assert (group.nodes[3].why, "re-run" in group.nodes[3].reason) == (Why.SHARED, False)
 
 
 @pytest.mark.parametrize(
@@ -240,7 +269,16 @@ def test_of_a_node_with_a_broken_gpu_and_a_failed_rank_both_are_told() -> None:
     (node,) = judge_fleet([*runs, make_independent("node-2", (10.0,) * 3)]).groups[0].nodes[:1]
 
     assert [gpu.why for gpu in node.gpus] == [Why.WELL, Why.FAILED, Why.BROKEN_GPU]
-    assert (node.why, node.reason[-27:]) == (Why.BROKEN_GPU, "; round 1 error: CUDA error")
+    assert node.why is Why.BROKEN_GPU
+    assert node.reason.endswith("; GPU 1 (GPU-node-1-1): round 1 error: CUDA error")
+
+
+@pytest.mark.parametrize("drill", [None, Drill(slowdown_pct=20)])
+def test_a_broken_gpu_is_red_whatever_the_figures_say(drill: Drill | None) -> None:
+    slow = make_result("node-4", 8.0, drill=drill, events={"xids": {"79": 1}})
+    (group,) = judge_fleet([*(make_result(f"node-{i}", 10.0) for i in (1, 2, 3)), slow]).groups
+    told = "reported Xid 79 on GPU 0 (GPU-node-4-0), 1 time"
+    assert (group.nodes[3].state, group.nodes[3].why, group.nodes[3].reason) == (State.RED, Why.BROKEN_GPU, told)
 
 
 def test_a_node_is_as_hot_as_its_hottest_gpu_and_not_as_its_slowest() -> None:

@@ -22,7 +22,6 @@ from trainbench.history.history import open_history
 from trainbench.orchestration import metrics_dag
 from trainbench.orchestration.metrics_dag import BURST, client, metrics_are_on, send
 
-KUBERNETES = {"TRAINBENCH_LAUNCHER": "kubernetes"}
 NODE = Gauge("trainbench.node.condition", 20, {"node": "node-3"})
 
 

@@ -10,6 +10,7 @@ from tests.unit.published.measured import STRATEGIES, document, median_step_s, r
 
 HOST = "host-launch-h200-2026-11-28"
 OLD, TODAY = "4a35e66f", "d077aec3"
+TWO_RANKS = "d915a0a5"  # the program of 29 November
 
 
 def runs(machine: int, program: str, case: str) -> list[dict[str, Any]]:
@@ -45,6 +46,15 @@ def note() -> Iterator[str]:
     old, today = (extra(program)["busy_ms_per_step"] for program in (OLD, TODAY))
     yield f"busy for {old:.1f} and {today:.1f} ms of it"
     yield f"takes {slower()} times as long for a step of one GPU"
+    for strategy in ("zero2", "ddp"):
+        yield row(strategy, *(windows_ms(program, strategy) for program in (OLD, TWO_RANKS)))
+    yield f"{step_ms(3, OLD, 'zero2')} and {step_ms(3, TWO_RANKS, 'zero2')} ms"
+    yield f"{step_ms(3, OLD, 'ddp')} and {step_ms(3, TWO_RANKS, 'ddp')} ms"
+
+
+def windows_ms(program: str, strategy: str) -> str:
+    """The median step of each window, run by run, of two ranks."""
+    return "; ".join(", ".join(f"{ms:.1f}" for ms in one["median_ms"]) for one in runs(3, program, strategy))
 
 
 def kernels() -> str:

@@ -18,15 +18,6 @@ LARGE = {
 }
 COMPARED = {"lora-of-80-gib": "LoRA 8 x 2048 in 80 GiB", "qlora-of-24-gib": "QLoRA 8 x 512 in 24 GiB"}
 PEERS = f"{LIMITS}/peers"
-VARIANTS = {
-    "tier A full 1 x 2048": "tier-a-full-1x2048",
-    "tier B full 4 x 2048": "tier-b-full-4x2048",
-    "GPT-2 full 8 x 1024": "gpt2-full-8x1024",
-    "GPT-2 LoRA 8 x 1024": "gpt2-lora-8x1024",
-    "QLoRA 8 x 512": "qlora-8x512",
-    "LoRA 4 x 2048": "lora-4x2048",
-    "encoder-decoder 64 x (2 x 128)": "encoder-decoder-64x256",
-}
 
 
 def run(name: str) -> str:

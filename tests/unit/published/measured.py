@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -88,10 +88,6 @@ def probe_tflops(folder: str) -> float:
     return probes.matmul_tflops or 0.0
 
 
-def probe_share_pct(folder: str) -> float:
-    return performance(folder).matmul_share_pct or 0.0
-
-
 def median_step_s(folder: str) -> float:
     step_time = performance(folder).step_time
     assert step_time is not None
@@ -106,7 +102,3 @@ def each(values: Iterable[float], form: str) -> str:
 
 def row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def rows(table: Iterable[Sequence[str]]) -> Iterator[str]:
-    return (row(*cells) for cells in table)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from bench_image.contract.flops import num_linear
 from bench_image.contract.gpu_specs import PEAK_TFLOPS
 from bench_image.contract.model_shapes import MODELS
 from tests.unit.published import host, limits, models, peers, small, start, zero
@@ -40,9 +39,6 @@ assert H200.bf16_tflops
 assert H200.fp8_tflops
 FP8_TO_BF16 = H200.fp8_tflops / H200.bf16_tflops
 MISTRAL = MODELS["mistral-7b"]
-LAYERS = num_linear(MISTRAL)
-PRODUCTS = LAYERS + MISTRAL.vocab_size * MISTRAL.hidden_size  # and the head
-BYTES_TO_UNPACK = 2.5  # half a byte is read and a bf16 number written
 
 
 def performance() -> Iterator[str]:
@@ -145,7 +141,6 @@ WHOLE_RUNS = {
     "QLoRA 8 x 512, adapters on q, k, v, o": (f"{AA}/redesign/tuned", "22 November"),
     "tier A 1 x 2048, accumulation 4": (f"{GRAPHS}/one-gpu-1-gpus", "23 November"),
 }
-LORA = [f"{FLOAT8_LORA}/lora-bf16-1-gpus-{turn}" for turn in (1, 2)]
 
 
 def second_round(name: str) -> dict[str, float]:

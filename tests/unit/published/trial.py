@@ -14,6 +14,7 @@ from trainbench.judging.noise import median_variance
 from trainbench.params.campaign_params import LOCAL_DEFAULTS, RATE_LIMITS_PCT, BenchmarkParams
 
 TRIAL = "demo-definite-2026-11-24"
+AGAIN = "e45e0a0e"  # the program of 29 November
 KINDS = ALONE, IN_TURNS = "deviations_pct", "in_turns_pct"
 BUSY = (0, 1, 2)
 
@@ -27,6 +28,7 @@ def note() -> Iterator[str]:
         every = [run for run in runs if run["drill"] == drill]
         as_expected = sum(all(_expected(run, node) for node in run["states"]) for run in every)
         yield f"{as_expected} of {len(every)} runs {'with the drill ' if drill else ''}ended as they should"
+    yield from _again()
     equal = [math.log1p(pct / 100) for run in runs if not run["drill"] for pct in run[IN_TURNS].values()]
     # Each deviation has the variance of one process and of the median of three.
     yield f"a standard deviation of {100 * statistics.pstdev(equal) / math.sqrt(1 + median_variance(3)):.1f} %"
@@ -36,6 +38,14 @@ def note() -> Iterator[str]:
     yield f"**The limit is {RATE_LIMITS_PCT[Device.CPU]:.0f} %**"
     default = BenchmarkParams.model_fields["drill_slowdown_pct"].default
     yield f"The drill takes {LOCAL_DEFAULTS.get('drill_slowdown_pct', default):.0f} %"
+
+
+def _again() -> Iterator[str]:
+    runs = [run for run in document(f"{TRIAL}/again.json") if run["program"] == AGAIN]
+    for drill in (None, "node-3"):
+        for busy in BUSY:
+            yield _row([run for run in runs if (run["drill"], run["busy_cores"]) == (drill, busy)], busy, drill)
+    yield f"{sum(all(_expected(run, node) for node in run['states']) for run in runs)} of {len(runs)} ended as"
 
 
 def _expected(run: Mapping[str, Any], node: str) -> bool:

@@ -15,13 +15,6 @@ def test_the_report(make: Callable[[], Campaign], golden: Callable[[str, str], N
     golden(f"cost-{make.__name__.replace('_', '-')}.md", cost_report(make()))
 
 
-def test_the_total_in_one_sentence() -> None:
-    """8 runs of 29 s and 240 samples, at 1.46, 1.45, 1.47 and 1.44 samples/s, less and more 0.2 %: 1,552 s = 0.431
-    GPU-hours, at $0.60 $0.259.
-    """
-    assert summary(campaigns.healthy()) == "This campaign cost $0.259: 8 runs, 0.431 GPU-hours."
-
-
 def test_a_node_check_costs_all_its_runs() -> None:
     """node-3 ran three times, the re-run included, at 1.307, 1.313 and 1.320 samples/s: 3 x 29 s + 240 samples x (0.765
     + 0.762 + 0.758) s = 635 s, at $0.60/h $0.106.

@@ -49,12 +49,6 @@ def test_many_findings_of_one_kind_are_one_card_and_a_table() -> None:
     assert all(f"run-{number}" in text for number in range(5))
 
 
-def test_each_run_links_to_its_result() -> None:
-    campaign = campaigns.slow_node()
-    links = set(Page(report_html(campaign, {})).links)
-    assert {f"../runs/{result.spec.identity.run_id}/result.json" for result in campaign.results} <= links
-
-
 def test_hostile_names_and_messages_are_text() -> None:
     text = report_html(campaigns.all_failed(), {})
     page = Page(text)
@@ -75,16 +69,3 @@ def test_the_banner_names_its_colour_as_text() -> None:
     assert "All well" in report_html(campaigns.healthy(), {})
     assert "Action needed" in report_html(campaigns.slow_node(), {})
     assert "Look closer" in report_html(campaigns.two_nodes(), {})
-
-
-def test_a_drill_has_its_ribbon() -> None:
-    assert '<p class="drill"><strong>Drill: trainbench slowed node-3' in report_html(campaigns.cpu_drill(), {})
-    assert 'class="drill"' not in report_html(campaigns.healthy(), {})
-
-
-def test_a_drill_that_was_found_needs_no_action() -> None:
-    page = report_html(campaigns.cpu_drill(), {})
-
-    assert "Drill detected" in page
-    assert "Action needed" not in page
-    assert 'class="banner plain"' in page

@@ -73,13 +73,6 @@ def test_communication_data_and_energy_have_their_columns() -> None:
     assert (row["mfu_pct"], row["hfu_pct"], row["preset"]) == ("38.0", "57.0", "as_users_run")
 
 
-def test_rows_of_equal_work_share_their_fingerprint() -> None:
-    actual = rows(written(campaigns.strategies()))
-    full = {r["work_fingerprint"] for r in actual if r["recipe"] == "full" and r["grad_accum"] == "4"}
-    assert len(full) == 1
-    assert len({r["work_fingerprint"] for r in actual if r["status"] == "ok"}) == 3
-
-
 def test_what_was_skipped_is_a_row_for_each_node_with_the_reason() -> None:
     skipped = Skipped(
         what="strategy zero3 on a and b",

@@ -19,12 +19,6 @@ def test_the_report(make: Callable[[], Campaign], golden: Callable[[str, str], N
     golden(f"report-{make.__name__.replace('_', '-')}.md", benchmark_report(make(), FILES))
 
 
-def test_the_verdict_and_the_drill_come_first() -> None:
-    lines = benchmark_report(campaigns.cpu_drill()).splitlines()
-    assert lines[2].startswith("**Drill detected: node-3 (")
-    assert lines[4].startswith("> **Drill: trainbench slowed node-3 by 75 %")
-
-
 def test_only_files_that_exist_are_linked() -> None:
     campaign = campaigns.slow_node()
     assert "](" not in benchmark_report(campaign)

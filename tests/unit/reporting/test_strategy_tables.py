@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.builders import campaigns, make_result
-from trainbench.core.tables import Table, Tone
+from trainbench.core.tables import Table
 from trainbench.reporting.comparison_sections import strategies
 
 
@@ -72,13 +72,6 @@ def test_several_runs_of_a_strategy_are_one_row_of_their_medians() -> None:
     (table,) = strategies(campaigns.make_campaign([make_result("node-0", 6.0), *runs]))
 
     assert cells(table, "strategy", "tokens/s") == [("single", "3,072"), ("ddp", "5,120")]
-
-
-def test_an_oom_is_a_row_beside_those_that_fitted() -> None:
-    full, _, _ = strategies(campaigns.strategies())
-
-    assert cells(full, "GPUs", "strategy", "place")[-1] == ("8", "ddp", "oom")
-    assert full.rows[-1].tone is Tone.BAD
 
 
 def test_patterns_are_compared_with_the_other_strategies() -> None:

@@ -141,7 +141,3 @@ def test_nothing_is_dropped_and_the_order_is_the_plans() -> None:
 def test_more_payloads_than_runs_are_refused() -> None:
     with pytest.raises(ValueError, match="2 payloads for 1 planned"):
         collect([SPEC], [None, None], AT)
-
-
-def test_no_runs_no_results() -> None:
-    assert collect([], [], AT) == ()

@@ -24,7 +24,6 @@ FOLLOW = (
     "CONTRIBUTING.md",
     "tests/kube/e2e.py",
 )
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def test_files_that_cannot_compute_the_version_hold_it() -> None:
