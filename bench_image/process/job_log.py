@@ -252,5 +252,6 @@ class JobLog:
                 f"too few steps (lines of steps by profile: {', '.join(read)}), at least 2 must follow the warm-up "
                 "steps: let the command train longer, or set job_warmup_steps=0"
             )
-        names = ", ".join(reader.profile.name for reader in self.readers)
-        return f"no line of a step for {names}: write the line of docs/own-job.md, or a profile of your own"
+        names = [reader.profile.name for reader in self.readers]
+        tried = f"any of {len(names)} profiles" if len(names) > 1 else names[0]
+        return f"no line of a step for {tried}: write the line of docs/own-job.md, or a profile of your own"

@@ -51,8 +51,12 @@ class Site(LocalAirflow):
         self._client.base_url = self.base
 
     @property
+    def history_path(self) -> Path:
+        return self.state / "store" / "history.sqlite"
+
+    @property
     def history_url(self) -> str:
-        return f"sqlite:///{self.state}/store/history.sqlite"
+        return f"sqlite:///{self.history_path}"
 
     def wait_until_healthy(self, dag_id: str = DAG_ID, timeout_s: float = PATIENCE_S) -> None:
         self._client.headers["Authorization"] = f"Bearer {self.token('ada')}"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -17,7 +20,7 @@ from tests.browser.site import DAG_ID, PREFIX, Site
 from tests.builders.nights import night
 from trainbench.alerting.links import in_airflow
 from trainbench.core.verdicts import Why
-from trainbench.history.history import open_history
+from trainbench.history.history import History, open_history
 
 HOSTILE = "<img src=x onerror=alert(1)>[x](javascript:alert(2))"
 PHONE = {"width": 390, "height": 844}
@@ -30,9 +33,16 @@ WHAT_IS_PALE = (Path(__file__).parent / "contrast.js").read_text()
 
 
 @pytest.fixture(scope="module")
-def hostile(site: Site, drill: str) -> int:
-    """The open notice of a node whose name no cluster would allow; returns its id."""
+def hostile(site: Site, drill: str) -> Iterator[int]:
+    """The open notice of a node whose name no cluster would allow: its id. At the end the history is as before."""
     history = open_history(site.history_url)
+    with closing(sqlite3.connect(site.history_path)) as live, closing(sqlite3.connect(":memory:")) as before:
+        live.backup(before)
+        yield record_hostile(history, drill)
+        before.backup(live)
+
+
+def record_hostile(history: History, drill: str) -> int:
     rates = {"evil": 8.0, "well": 10.0, "fine": 10.0}
     now = {"finished_at": datetime.now(UTC)}  # only the newest campaign of a DAG opens notices
     campaign = night(1, rates, {"evil": Why.SLOW}, suite=DAG_ID, dag_run_id=drill)

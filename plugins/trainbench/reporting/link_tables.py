@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 from bench_image.contract.links import Collective
 from bench_image.contract.result import RunResult
-from trainbench.core.formats import NA, figure, listing
+from trainbench.core.formats import NA, figure, listing, share
 from trainbench.core.grouping import grouped
 from trainbench.core.tables import Table, Tone, integer, make_table, number, text
+from trainbench.judging.gangs import LATENCY_PCT
 from trainbench.results.campaign import Campaign
 
 NCCL_TESTS = "Bus bandwidth as nccl-tests define it, in GB/s (1e9 bytes/s); of a group at its best size."
@@ -38,17 +39,25 @@ def tables(campaign: Campaign) -> Iterator[Table]:
             text("inner link", lambda run: "on" if run.spec.link_sweep and run.spec.link_sweep.inner_link else "off"),
             *(number(f"{_title(each)} GB/s", partial(peak, each)) for each in Collective),
             number("latency us", latency_us),
-            text("state", lambda run: run.status.value if run.links or run.error else NA),
+            text("run ended", lambda run: run.status.value if run.links or run.error else NA),
         ),
         tone=lambda run: Tone.BAD if run.error else Tone.PLAIN,
         run_id=lambda run: run.spec.identity.run_id,
         title="Groups, the slowest first",
-        notes=(NCCL_TESTS, "Latency: of an all-reduce of the smallest size."),
+        notes=(NCCL_TESTS, "Latency: of an all-reduce of the smallest size.", *_limits(campaign.params)),
     )
     measured = [run for run in runs if run.links]
     by_mode = grouped((run.spec.link_sweep.inner_link, run) for run in measured if run.spec.link_sweep)
     for inner_link, of_mode in by_mode.items():
         yield _by_size(of_mode, "all links" if inner_link else "the inner link off")
+
+
+def _limits(params: Mapping[str, object]) -> Iterator[str]:
+    if isinstance(limit_pct := params.get("link_slower_pct"), int | float):
+        yield (
+            f"Slow is more than {share(limit_pct, 0)} below the other groups of the round (link_slower_pct), in "
+            f"latency more than {share(max(limit_pct, LATENCY_PCT), 0)}."
+        )
 
 
 def _by_size(runs: list[RunResult], what: str) -> Table:
@@ -61,11 +70,16 @@ def _by_size(runs: list[RunResult], what: str) -> Table:
         rates = [each.bus_gb_per_s for each in by_size[size] if each.collective is collective]
         return statistics.median(rates) if rates else None
 
+    def slowest(size: int) -> float | None:
+        rates = [each.bus_gb_per_s for each in by_size[size] if each.collective is Collective.ALL_REDUCE]
+        return min(filter(None, rates), default=None)
+
     return make_table(
         sorted(by_size),
         (
             text("size", _size, is_number=True),
             *(number(f"{_title(each)} GB/s", partial(median, each), has_bar=True) for each in Collective),
+            *([number("all-reduce of the slowest GB/s", slowest, has_bar=True)] * (len(runs) > 1)),
         ),
         title=f"By size of the message, {what}, median of all groups",
         notes=("Bus bandwidth as nccl-tests define it, in GB/s (1e9 bytes/s).",),

@@ -111,4 +111,4 @@ def test_a_search_names_the_node_whose_link_is_slow(wires: Network, tmp_path: Pa
     wires.mend(VICTIM)
 
     (finding,) = link_findings(plan, results)
-    assert finding.nodes == (VICTIM,)
+    assert finding.nodes == (VICTIM,), finding.measured

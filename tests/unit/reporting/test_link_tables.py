@@ -24,7 +24,8 @@ def search(*findings: Finding) -> Campaign:
         made.model_copy(update={"spec": made.spec.model_copy(update={"link_sweep": LinkSweep()}), "links": links})
         for made, links in ((pair, make_links(360.0)), (gang, make_links(300.0)))
     ]
-    return make_campaign(runs, findings=findings, campaign_kind=CampaignKind.INTERCONNECT)
+    params = {"link_slower_pct": 8.0}
+    return make_campaign(runs, findings=findings, campaign_kind=CampaignKind.INTERCONNECT, params=params)
 
 
 def test_groups_and_the_curve_by_size() -> None:
@@ -36,7 +37,9 @@ def test_groups_and_the_curve_by_size() -> None:
         ("a and c", "on", "360.0", "360.0"),
     ]
     assert [row.texts[:2] for row in curve.rows] == [("8.00 KiB", "6.600"), ("1.00 GiB", "330.0")]
+    assert [row.texts[-1] for row in curve.rows] == ["6.000", "300.0"]
     assert "latency" in csv_text(groups)
+    assert groups.notes[-1].startswith("Slow is more than 8 % below the other groups of the round")
     assert list(link_tables.tables(make_campaign([make_result("a")]))) == []
 
 
