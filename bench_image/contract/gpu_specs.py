@@ -61,8 +61,8 @@ _RATES = {name: row for name, row in _ROWS.items() if row.host_gb_per_s}
 # Those that a job can be planned for, the smallest first.
 GPU_SPECS = dict(sorted(((n, row) for n, row in _ROWS.items() if row.tdp_w), key=lambda item: item[1].memory_gib))
 
-# Words that do not change the rate. Any other word may change it: "Laptop", "SUPER", "Ti", "MIG 1g.10gb", "40C" (vGPU).
-_NEUTRAL = re.compile(r"nvidia|tesla|geforce|sxm\d?|pcie|hbm\d?e?|\d+gb?")
+# Words that make no other GPU of it. Any other word may: "Laptop", "SUPER", "Ti", "NVL", "MIG 1g.10gb", "40C" (vGPU).
+_NEUTRAL = re.compile(r"nvidia|tesla|geforce|quadro|sxm\d?|pcie|hbm\d?e?|\d+gb?")
 
 
 def peak_tflops(gpu_name: str, precision: Precision) -> float | None:
@@ -89,16 +89,19 @@ def data_sheet(gpu_name: str) -> dict[str, float]:
 
 
 def _named(table: Mapping[str, GpuSpec], gpu_name: str) -> GpuSpec | None:
-    """The row whose name has the most words of the GPU's, if the words that are left change no rate."""
-    words = _name_parts(gpu_name)
-    matches = [
-        (len(key), row)
-        for key, row in ((_name_parts(name), row) for name, row in table.items())
-        if key <= words and all(_NEUTRAL.fullmatch(word) for word in words - key)
-    ]
-    return max(matches, key=lambda match: match[0])[1] if matches else None
+    """The row whose name has the most words of the GPU's, and names it."""
+    fitting = [name for name in table if names_gpu(name, gpu_name)]
+    return table[max(fitting, key=lambda name: len(name_parts(name)))] if fitting else None
 
 
-@lru_cache(maxsize=256)  # a report asks for the same few names again and again
-def _name_parts(name: str) -> frozenset[str]:
+def names_gpu(short: str, gpu_name: str) -> bool:
+    """Whether `short`, such as `A100 80GB`, names the GPU with this NVML name: all of its words occur there, and the
+    other words make no other GPU of it.
+    """
+    row, gpu = name_parts(short), name_parts(gpu_name)
+    return row <= gpu and all(_NEUTRAL.fullmatch(word) for word in gpu - row)
+
+
+@lru_cache(maxsize=4096)  # a fleet looks up the same GPU thousands of times
+def name_parts(name: str) -> frozenset[str]:
     return frozenset(re.findall(r"[a-z0-9]+", name.lower()))

@@ -125,8 +125,9 @@ def prices(
     """Show the price table: yours (TRAINBENCH_PRICES) first, then the built-in one. `import` reads a catalogue."""
     if context.invoked_subcommand:
         return None
+    from bench_image.contract.gpu_specs import name_parts
     from trainbench.cost.job_estimates import prices_table
-    from trainbench.prices.price_tables import load_prices, name_parts
+    from trainbench.prices.price_tables import load_prices
 
     chosen = [
         price

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from bench_image.contract.gpu_specs import name_parts
 from bench_image.contract.memory_estimate import memory_need_bytes
 from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.result import RunResult
@@ -21,7 +22,7 @@ from trainbench.core.tables import Column, Table, make_table, text, text_columns
 from trainbench.figure_catalogue.run_figures import USD_PER_1000_SAMPLES, USD_PER_GPU_HOUR
 from trainbench.figure_catalogue.table_figures import BUDGET, RENT_OR_BUY
 from trainbench.params.campaign_params import ComparisonParams
-from trainbench.prices.price_tables import ListPrice, list_price, name_parts
+from trainbench.prices.price_tables import ListPrice, list_price
 from trainbench.prices.quote import rent_or_buy
 from trainbench.results.campaign import Campaign
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from bench_image.contract.gpu_specs import GPU_SPECS, PEAK_TFLOPS, GpuSpec, peak_tflops
+from bench_image.contract.gpu_specs import GPU_SPECS, PEAK_TFLOPS, GpuSpec, name_parts, names_gpu, peak_tflops
 from bench_image.contract.memory_estimate import SIZED, USABLE_SHARE, least, memory_need_bytes
 from bench_image.contract.options import Precision, Recipe
 from trainbench.core import markdown
@@ -14,7 +14,7 @@ from trainbench.core.formats import figure, listing, usd
 from trainbench.core.number_checks import QuantityError
 from trainbench.core.tables import Table, integer, make_table, number, text
 from trainbench.cost.job_estimates import gpu_memory_bytes
-from trainbench.prices.price_tables import list_price, name_parts, names_gpu
+from trainbench.prices.price_tables import list_price
 
 HEAD = """\
 # GPUs: facts, and what fits each

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 
 from bench_image.contract.flops import flops_per_token, tokens_per_sample
 from bench_image.contract.frozen import Frozen
-from bench_image.contract.gpu_specs import PEAK_TFLOPS, peak_tflops
+from bench_image.contract.gpu_specs import PEAK_TFLOPS, name_parts, names_gpu, peak_tflops
 from bench_image.contract.memory_estimate import (
     GPU_MEMORY_GIB,
     USABLE_SHARE,
@@ -36,7 +36,7 @@ from trainbench.params.model_reference import with_configuration
 from trainbench.params.refusals import ParamsError
 from trainbench.planning.plan import impossible_reason, spec_of
 from trainbench.prices.price_import import ImportedPrices
-from trainbench.prices.price_tables import STALE_AFTER_DAYS, Price, list_price, name_parts, names_gpu
+from trainbench.prices.price_tables import STALE_AFTER_DAYS, Price, list_price
 from trainbench.prices.quote import (
     PRICE_OF,
     UNIT_HOURS,

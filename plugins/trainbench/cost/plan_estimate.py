@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 from bench_image.contract.frozen import Frozen
+from bench_image.contract.gpu_specs import names_gpu
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import AUTO, Device
 from trainbench.core.formats import listing, share
@@ -20,7 +21,7 @@ from trainbench.cost.job_estimates import MemoryFit, memory_fit, rate_by_mfu
 from trainbench.history.history import PastRun
 from trainbench.planning.nodes import GpuNode
 from trainbench.planning.plan import Plan
-from trainbench.prices.price_tables import Price, exact_prices, names_gpu, price_for
+from trainbench.prices.price_tables import Price, exact_prices, price_for
 
 START_S = 25.0  # launch, imports, model, probes, compilation and profile: the median of the committed results is 25 s
 ASSUMED_MFU_PCT = 40.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from datetime import date
@@ -13,6 +12,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field, ValidationError, field_validator
 
 from bench_image.contract.frozen import Frozen
+from bench_image.contract.gpu_specs import name_parts, names_gpu
 from bench_image.contract.parse import explain
 from trainbench.core.number_checks import QuantityError
 from trainbench.core.outside_text import outside_text
@@ -23,8 +23,6 @@ PRICES_FILE = Path(__file__).with_name("prices.toml")
 STALE_AFTER_DAYS = 90
 MAX_TABLE_BYTES = 10_000_000
 MAX_USD_PER_HOUR = 1e6  # of an instance
-# Words of an NVML name that a row need not have: any other word makes another GPU of it ("Ti", "NVL", "MIG 1g.10gb").
-_NEUTRAL = re.compile(r"nvidia|tesla|geforce|quadro|sxm\d?|pcie|hbm\d?e?|\d+gb")
 
 
 class PriceError(UserError, ValueError):
@@ -171,19 +169,6 @@ def stale_price_findings(prices: Iterable[Price], today: date) -> tuple[Finding,
         for price in sorted(prices, key=lambda price: price.label)
         if price.as_of is not None and price.is_stale(today)
     )
-
-
-@lru_cache(maxsize=4096)  # a fleet looks up the same GPU thousands of times
-def name_parts(name: str) -> frozenset[str]:
-    return frozenset(re.split(r"[\s-]+", name.lower())) - {""}
-
-
-def names_gpu(short: str, gpu_name: str) -> bool:
-    """Whether `short`, such as `A100 80GB`, names the GPU with this NVML name: all of its words occur there, and the
-    other words make no other GPU of it.
-    """
-    row, gpu = name_parts(short), name_parts(gpu_name)
-    return row <= gpu and all(_NEUTRAL.fullmatch(word) for word in gpu - row)
 
 
 @lru_cache(maxsize=1)
