@@ -100,7 +100,6 @@ class SpeedUp(NamedTuple):
 
     ratio: float
     log_half_width: float | None
-    num_pairs: int
 
     @property
     def is_beyond_noise(self) -> bool:
@@ -150,7 +149,7 @@ def speed_up(
     first, second, *others = [
         grouped((node, runs[node, round_]) for node, round_ in shared) for runs in (before, after, *complete)
     ]
-    return SpeedUp(ratio, half_width(first, second, others), len(shared))
+    return SpeedUp(ratio, half_width(first, second, others))
 
 
 def paired_runs(base: Sequence[RunResult], other: Sequence[RunResult]) -> tuple[tuple[RunResult, ...], ...]:

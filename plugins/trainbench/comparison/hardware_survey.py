@@ -159,8 +159,8 @@ def relative_speed(cell: SurveyCell, base: SurveyCell) -> SpeedUp | None:
         return None
     ratio = cell.tokens_per_s / base.tokens_per_s
     if cell is base:
-        return SpeedUp(ratio, None, len(cell.results))
-    return SpeedUp(ratio, math.hypot(cell.noise, base.noise), len(cell.results))
+        return SpeedUp(ratio, None)
+    return SpeedUp(ratio, math.hypot(cell.noise, base.noise))
 
 
 def saved_memory(cell: SurveyCell, among: Sequence[SurveyCell]) -> Saved | None:

@@ -172,7 +172,7 @@ def test_a_configuration_without_run_or_reason_has_no_row_and_the_baseline_has_o
 
 @pytest.mark.parametrize(("ratio", "verdict"), [(1.0099, "no difference"), (1.0101, "helped"), (0.9899, "slower")])
 def test_a_sure_difference_counts_from_one_percent_on(ratio: float, verdict: str) -> None:
-    sure = SpeedUp(ratio, 0.001, 3)
+    sure = SpeedUp(ratio, 0.001)
     results = (make_result("gpu-1"),)
     comparer = SimpleNamespace(_twins={}, _skips={}, _base=results)
     actual, _ = _Comparer._verdict(comparer, "another", results, (), sure)  # type: ignore[arg-type]
