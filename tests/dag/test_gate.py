@@ -9,6 +9,8 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from tests.kube.after_fault import after_fault
+from tests.unit.judging.test_checks import BUSY, NO_ROOM, PLAN, campaign_of, failed_runs
+from trainbench.alerting.run_summary import alerts
 from trainbench.core.verdicts import Finding, Level
 
 
@@ -77,6 +79,16 @@ def test_a_night_whose_report_is_written_and_whose_history_is_not_does_not_end_g
     assert red_reason(gate, {"publish": "failed", "alert": "success"}, []) == (
         "the task 'publish' failed, its log says why: the report may be older, and the history may lack this run"
     )
+
+
+def test_a_night_in_which_every_node_was_busy_does_not_end_green(gate: Any) -> None:
+    """Nothing was checked: the gate says so, and why, in one sentence."""
+    campaign = campaign_of(PLAN, failed_runs(PLAN, BUSY, BUSY, BUSY, BUSY))
+    raised = [alert.model_dump(mode="json") for alert in alerts(campaign)]
+
+    with pytest.raises(AirflowFailException) as red:
+        gate({"benchmark": "skipped", "release": "success", "alert": "success"}, raised)
+    assert str(red.value) == f"night-7: no run gave a figure. 4 runs found no free node ({NO_ROOM})"
 
 
 def test_within_a_group_only_the_tasks_of_the_group_count(gate: Any) -> None:

@@ -393,8 +393,9 @@ def test_with_a_reason_for_it_a_clock_that_is_a_little_lower_counts_and_without_
     assert slow(sm_clock_mhz=1882.0).category == "cause_unknown"
     past = make_comparison(8.0, 9.5, Against.PAST)
     compared = {"comparisons": (past,), "decided_by": (Metric.SAMPLES_PER_SECOND, Against.PAST)}
-    (alone,) = diagnosed(make_result("node-4", 8.0, **throttled), why=Why.SLOW, state=State.RED, **compared)
-    assert alone.cause == "The GPU ran into its power limit for 40 % of the time, usual 0 %"
+    locked = make_result("node-4", 8.0, sm_clock_mhz=1882.0, throttle_share_pct={"user_clocks": 40.0})
+    (alone,) = diagnosed(locked, why=Why.SLOW, state=State.RED, **compared)
+    assert alone.cause == "The GPU's clocks were limited by hand for 40 % of the time, usual 0 %"
 
 
 def test_what_the_peers_do_not_differ_in_is_no_cause_of_the_heat() -> None:
