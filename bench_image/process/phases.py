@@ -33,10 +33,11 @@ from bench_image.training.autotune import autotune
 from bench_image.training.comm_profile import measure_communication
 from bench_image.training.execution import describe_execution
 from bench_image.training.loop import measure_window, settled_step_s, warm_up
-from bench_image.training.step_trace import keep_trace
+from bench_image.training.stopwatch import synchronize
 from bench_image.training.train_step import TrainStep
 
 LOG_EVERY_S = 3.0
+TRACED_STEPS = 3
 
 
 def run(spec: RunSpec, journal: Journal) -> RunError | None:
@@ -227,12 +228,23 @@ def profile(journal: Journal, group: ProcessGroup, step: TrainStep, step_s: floa
 
 
 def trace(journal: Journal, group: ProcessGroup, step: TrainStep) -> None:
-    """Of each rank, where the pod has a folder for traces. The run counts without one, too."""
+    """Keeps a profiler's timeline of TRACED_STEPS of each rank, where the pod has a folder for traces:
+    https://ui.perfetto.dev reads it. A run without one counts, too.
+    """
     if not (folder := os.environ.get(TRACES_ENV)):
         return
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as profiled
+
     path = Path(folder, f"{step.spec.identity.run_id}.rank-{group.rank}.json.gz")
     try:
-        keep_trace(step, group.device, path)
+        activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (group.device.type == "cuda")
+        with profiled(activities=activities) as profiler:
+            for _ in range(TRACED_STEPS):
+                step()
+            synchronize(group.device)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        profiler.export_chrome_trace(str(path))
     except (OSError, RuntimeError) as error:
         sys.stderr.write(f"rank {group.rank}: no trace: {type(error).__name__}: {error}\n")
     else:
