@@ -10,6 +10,7 @@ The files lie in the store under `cost/`: `COST_REPORT.md`, `cost_report.html`, 
 by hand only.
 """
 
+# Of a folder, Airflow reads only the files that say "airflow" and "dag".
 from trainbench.orchestration.cost_dag import build_cost_report
 
 dag = build_cost_report("cost_report", __doc__)
