@@ -1,4 +1,18 @@
-"""**What makes our training faster or cheaper, and what does not?** The work as the form describes it is the baseline;
+"""The Airflow DAG `config_diagnosis`: a baseline against variants of it, on the same node."""
+
+from trainbench.orchestration.dag_factory import Suite, build_dag
+from trainbench.params.campaign_kind import CampaignKind
+
+dag = build_dag(
+    Suite(
+        dag_id="config_diagnosis",
+        title="Configuration diagnosis",
+        campaign_kind=CampaignKind.CONFIGURATIONS,
+        schedule=None,
+        tags=("trainbench", "manual"),
+        timeout_h=24.0,
+        doc="""\
+**What makes our training faster or cheaper, and what does not?** The work as the form describes it is the baseline;
 each chosen configuration is that work with one thing changed. One node runs them in turn, the baseline in every round
 (A B C, A B C, ...), so that a machine that warms up or gets busy does so for all of them.
 
@@ -20,20 +34,6 @@ The report shows which configurations helped, which did not and which failed: sp
 cost and saving. Samples of another length are other work: they are listed and not ranked with the rest. A
 configuration that does not fit the GPU's memory is a row of the table; any other failure turns the run red, after the
 report is published.
-"""
-
-# Of a folder, Airflow reads only the files that say "airflow" and "dag".
-from trainbench.orchestration.dag_factory import Suite, build_dag
-from trainbench.params.campaign_kind import CampaignKind
-
-dag = build_dag(
-    Suite(
-        dag_id="config_diagnosis",
-        title="Configuration diagnosis",
-        campaign_kind=CampaignKind.CONFIGURATIONS,
-        schedule=None,
-        tags=("trainbench", "manual"),
-        timeout_h=24.0,
-        doc=__doc__,
+""",
     )
 )

@@ -1,7 +1,20 @@
-"""**Is every node as fast as its peers, as it was, and as its kind of GPU should be?** All GPUs of every node do the
-same work, in one pod per node and strategy. `independent` trains on each GPU by itself, all of a node at once, and
-compares every GPU with those of its kind; `ddp` trains on all GPUs of a node together, where it has several. A node is
-as good as its worst GPU.
+"""The Airflow DAG `node_consistency`: the nightly comparison of each node with its peers and its past."""
+
+from trainbench.orchestration.dag_factory import Suite, build_dag
+from trainbench.params.campaign_kind import CampaignKind
+
+dag = build_dag(
+    Suite(
+        dag_id="node_consistency",
+        title="Node consistency",
+        campaign_kind=CampaignKind.NODES,
+        schedule="0 2 * * *",
+        tags=("trainbench", "nightly"),
+        doc="""\
+**Is every node as fast as its peers, as it was, and as its kind of GPU should be?** All GPUs of every node do the same
+work, in one pod per node and strategy. `independent` trains on each GPU by itself, all of a node at once, and compares
+every GPU with those of its kind; `ddp` trains on all GPUs of a node together, where it has several. A node is as good
+as its worst GPU.
 
 | task | does |
 |---|---|
@@ -22,18 +35,6 @@ with gradient checkpointing and paged 8-bit AdamW.
 
 A run with a node slowed on purpose (`drill_node`) must turn red: it shows that the alarm works. If the node is not
 detected, the report gives the measured figures.
-"""
-
-from trainbench.orchestration.dag_factory import Suite, build_dag
-from trainbench.params.campaign_kind import CampaignKind
-
-dag = build_dag(
-    Suite(
-        dag_id="node_consistency",
-        title="Node consistency",
-        campaign_kind=CampaignKind.NODES,
-        schedule="0 2 * * *",
-        tags=("trainbench", "nightly"),
-        doc=__doc__,
+""",
     )
 )

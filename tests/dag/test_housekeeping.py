@@ -157,7 +157,7 @@ def test_without_a_cluster_the_artefacts_expire_all_the_same(
 def test_on_a_cluster_it_runs_daily(airflow_db: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRAINBENCH_LAUNCHER", "kubernetes")
     monkeypatch.setenv("TRAINBENCH_RETENTION_DAYS", "30")
-    dag = build_housekeeping("tidy", "Tidies.")
+    dag = build_housekeeping("tidy")
     assert dag.schedule == "30 6 * * *"
     assert dag.params["retention_days"] == 30
     assert dag.params["delete"] is False

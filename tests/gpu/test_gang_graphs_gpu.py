@@ -56,9 +56,8 @@ def test_losses_are_those_of_steps_launched_kernel_by_kernel(tmp_path: Path, str
     assert (uses_cuda_graph(launched), uses_cuda_graph(replayed)) == (False, True)
     (theirs, _), (ours, result) = losses(launched, tmp_path / "launched"), losses(replayed, tmp_path / "replayed")
 
-    # A trained embedding's gradient is added up in no fixed order. Where it is frozen two runs agree to the bit, but
-    # once were 7e-5 apart, on a machine that compiled beside other tests. From step to step losses move by 8e-3.
-    assert ours[:-1] == pytest.approx(theirs[1:], abs=2e-3 if replayed.work.recipe is Recipe.FULL else 3e-4)
+    # Only where the embedding is frozen do two runs agree to the bit: its gradient is added up in no fixed order.
+    assert ours[:-1] == pytest.approx(theirs[1:], abs=2e-3 if replayed.work.recipe is Recipe.FULL else 0.0)
     assert result.chosen is not None
     assert result.chosen.execution["CUDA graph"] == "the whole step, with its communication"
     assert result.communication.total_pct is not None
@@ -82,11 +81,9 @@ def test_a_killed_rank_ends_the_run(tmp_path: Path, strategy: Strategy) -> None:
 
 
 def test_a_lost_host_ends_the_run_on_the_others(tmp_path: Path) -> None:
-    """Two pods of one GPU: no torchrun tells the first that the second has gone. It takes 105 of the 240 s to notice,
-    and a start beside five other tests took over a minute.
-    """
+    """Two pods of one GPU: no torchrun tells the first that the second has gone."""
     spec = gang_spec(
-        Strategy.DDP, recipe=Recipe.FULL, warmup_steps=20, nodes=2, gpus_per_node=1, timeout_s=240, repeats=100,
+        Strategy.DDP, recipe=Recipe.FULL, warmup_steps=20, nodes=2, gpus_per_node=1, timeout_s=120, repeats=100,
         **ENDLESS | {"max_window_s": 3.0},
     )  # fmt: skip
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}

@@ -17,14 +17,26 @@ IN_VIEW = ("month", "months", "usd_per_gpu_hour", "purchase_usd_per_gpu")
 MONTHLY = "0 5 1 * *"  # on the first, after the night
 # Its own asset: emitting RESULTS would start this DAG again.
 COSTS = Asset(name="trainbench_costs", uri="x-trainbench://results/costs")
+DOC = f"""\
+**What do benchmarks cost, and what does the measured work cost over time?** Runs when a benchmark publishes results,
+on the first of each month for the month before, and by hand. Starts no pod.
+
+It shows the spend of each DAG and month; cost per 1K samples and per 1M tokens of each work on each kind of GPU;
+the change since the month before, split into price and throughput; the cost at other prices; and the energy.
+Runs without a known price are counted and named; they do not count as free.
+
+The files lie in the store under `cost/`: `COST_REPORT.md`, `cost_report.html`, `costs.json`.
+`TRAINBENCH_SCHEDULE_COST_REPORT` sets another time than `{MONTHLY}`. With `none`, and with the local launcher, it runs
+by hand only.
+"""
 
 
-def build_cost_report(name: str, doc: str) -> DAG:
+def build_cost_report(name: str) -> DAG:
     with our_dag(
         name,
         read_settings(),
         "Cost report",
-        doc,
+        DOC,
         MONTHLY,
         asset=RESULTS,
         dagrun_timeout=timedelta(hours=1),

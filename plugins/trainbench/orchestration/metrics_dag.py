@@ -25,6 +25,16 @@ OTEL_SERIES = 2000  # of one name: the SDK's limit, which Airflow does not raise
 STATSD_CHARS = 250  # Airflow drops a longer name
 STATSD_BYTES = 1432  # of a datagram: what an Ethernet frame holds
 BURST, PAUSE_S = 100, 0.02  # StatsD is UDP: a socket's usual buffer holds some 200 small datagrams, and loses the rest
+DOC = f"""\
+**Each node's state, samples/s, deviation, open notices, last verdict and spend, where your other metrics are.**
+Runs when nodes were judged, and every hour, so that acknowledgements and a restarted exporter do not wait for a night.
+Starts no pod. This DAG exists only where Airflow's own metrics are on: `[metrics] statsd_on`, `statsd_datadog_enabled`
+or `otel_on`.
+
+No benchmark fails where the metrics server is down: only this DAG sends the gauges. Names, labels and alert rules:
+docs/metrics.md. `TRAINBENCH_SCHEDULE_METRICS` takes another time than `{HOURLY}`; `none` leaves it to be started
+by hand, and so does the local launcher.
+"""
 log = logging.getLogger(__name__)
 
 
@@ -32,12 +42,12 @@ def metrics_are_on() -> bool:
     return any(conf.getboolean("metrics", name) for name in ("statsd_datadog_enabled", "statsd_on", "otel_on"))
 
 
-def build_metrics(name: str, doc: str) -> DAG:
+def build_metrics(name: str) -> DAG:
     with our_dag(
         name,
         read_settings(),
         "Metrics",
-        doc,
+        DOC,
         HOURLY,
         asset=BREACHES,
         dagrun_timeout=timedelta(minutes=30),
