@@ -432,7 +432,7 @@ def _ended(cluster: Cluster, name: str) -> dict[str, Any]:
 
 PROVIDER = "apache-airflow-providers-cncf-kubernetes"
 DEEPSPEED = "deepspeed"
-IMAGE_MODULES = ("torch", "transformers", "peft", "bitsandbytes", "psutil", "bench_image", DEEPSPEED)
+IMAGE_MODULES = ("torch", "transformers", "peft", "bitsandbytes", "psutil", "pydantic", "bench_image", DEEPSPEED)
 INTERPRETER_TIMEOUT_S = 20
 NO_DISK_BYTES = 500_000_000
 
