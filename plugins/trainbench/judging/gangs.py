@@ -23,6 +23,7 @@ from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import BAD_LINK, NODE_OF_GANGS, Finding, Level
 from trainbench.judging.diagnose import NEXT_STEP
 from trainbench.judging.node_runs import gpu_index
+from trainbench.judging.noise import median_sd, to_pct
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import BenchmarkParams
 from trainbench.planning.link_search import MOST_ROUNDS, Culprit, GroupState, GroupTest, LinkSearch, Outcome
@@ -31,7 +32,7 @@ from trainbench.pods.gangs import failed_nodes, node_at_fault
 from trainbench.pods.pod_end import INFRASTRUCTURE, NOT_FREE
 from trainbench.results.readings import impossible_works
 
-CHANCE = 3 * 1.4826  # standard deviations, by the median absolute deviation of normal noise
+CHANCE_SDS = 3.0
 LATENCY_PCT = 50.0  # less than this share of a group's rate of calls is not told from the hosts' scatter
 TRAINING, LATENCY = "ddp samples/s per GPU", "all-reduce calls/s"
 
@@ -114,7 +115,7 @@ def _slow(
             continue
         median = statistics.median(known)
         least = max(params.link_slower_pct, LATENCY_PCT if name == LATENCY else 0.0)
-        behind_pct, limit_pct = 100 * (1 - rate / median), max(least, fall_pct(known))
+        behind_pct, limit_pct = 100 * (1 - rate / median), max(least, to_pct(chance_among(known)))
         if behind_pct > limit_pct:
             beside = (
                 f"the median of {count(len(known), 'other group')} ({figure(median, 3)}), limit {share(limit_pct, 0)}"
@@ -141,19 +142,9 @@ def _with_unit(name: str, rate: float) -> str:
     return f"{_written(name)} {figure(rate, 3)}{' GB/s' if name in (*Collective,) else ''}"
 
 
-def fall_pct(rates: Sequence[float]) -> float:
-    """How far chance brings a rate below the median of these, in percent of it. Noise of the hosts multiplies rates, so
-    their logarithms scatter: of two groups of which one is half as fast as the other, the limit is 79 %, not 148 %.
-    """
-    logs = [math.log(rate) for rate in rates]
-    median = statistics.median(logs)
-    return 100 * (1 - math.exp(-CHANCE * statistics.median(abs(each - median) for each in logs)))
-
-
-def scatter_pct(values: Sequence[float]) -> float:
-    """What lies within chance: CHANCE x the median distance from the median, in percent of it."""
-    median = statistics.median(values)
-    return 100 * CHANCE * statistics.median(abs(each - median) for each in values) / median
+def chance_among(values: Sequence[float]) -> float:
+    """How far chance brings one of these from their median, as a logarithm, because noise of the hosts is a factor."""
+    return CHANCE_SDS * median_sd([math.log(value) for value in values])
 
 
 def _like(run: RunResult, others: Sequence[RunResult], name: str) -> list[float]:
@@ -345,8 +336,9 @@ def slow_ranks(ranks: Sequence[RankSummary], limit_pct: float) -> Iterator[SlowR
     for rank in ranks:
         others = [other for other in ranks if other is not rank]
         theirs_s = [own_s[other.rank] for other in others]
-        longer_pct = 100 * (own_s[rank.rank] / statistics.median(theirs_s) - 1)
-        if longer_pct <= limit_pct or longer_pct <= scatter_pct(theirs_s):
+        longer = own_s[rank.rank] / statistics.median(theirs_s)
+        longer_pct = 100 * (longer - 1)
+        if longer_pct <= limit_pct or math.log(longer) <= chance_among(theirs_s):
             continue
         of_steps = zip(rank.own_steps_s, zip(*(other.own_steps_s for other in others), strict=True), strict=True)
         if all(own > statistics.median(theirs) for own, theirs in of_steps):

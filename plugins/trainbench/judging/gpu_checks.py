@@ -2,15 +2,14 @@
 their probes beside the data sheet, with the band in which healthy GPUs of their kind lie.
 
 A finding for each node and kind of event. The one of Level.ERROR means a broken GPU: the node is red with it.
-What each Xid says of the GPU, and what to do, is from NVIDIA's catalogue (SOURCE, read 2026-11-23). ERROR: its action
-is to reset the GPU or restart the machine, and the cause lies in the GPU, its memory or its links. INFO: its action is
-to ignore it, or only to restart the program. WARNING: a sign of wear, or of a fault that may lie in the program or the
-GPU.
+`gpu_checks.toml` says what each Xid means, from NVIDIA's catalogue (SOURCE), and has the bands.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.resources import files
 from itertools import chain
 from typing import NamedTuple
 
@@ -33,68 +32,26 @@ class Xid(NamedTuple):
     next_step: str
 
 
-RESET = "drain the node and reset the GPU; if it comes again, have the GPU exchanged"
-RESTART = (
-    "drain the node and restart the machine; if it comes again, look at slot, riser and power, then exchange the GPU"
-)
-DIAGNOSE = "drain the node, run dcgmi diag -r 3 on it, and compare driver and firmware with its peers'"
-LINK = "drain the node, look at the link with nvidia-smi nvlink -e, and reset the GPUs of both ends"
-PROGRAM = "read the run's log; if the same run works on other nodes, run dcgmi diag -r 3 on this one"
-NOTHING = "nothing by itself: read the Xids beside it and the run's log"
-WATCH = "reset the GPU at the next chance, and exchange it if the count grows"
+class Band(NamedTuple):
+    """Share of the data sheet in percent that healthy GPUs of a kind reach. `source`: their result files."""
 
+    low_pct: float
+    high_pct: float
+    source: str
+
+
+_FACTS = tomllib.loads(files("trainbench.judging").joinpath("gpu_checks.toml").read_text(encoding="utf-8"))
+NEXT_STEPS: Mapping[str, str] = _FACTS["next_step"]
 XIDS: Mapping[int, Xid] = {
-    11: Xid(Level.INFO, "the program sent the GPU an invalid command", PROGRAM),
-    13: Xid(Level.WARNING, "an exception in the GPU's units, mostly an address out of range in the program", PROGRAM),
-    25: Xid(Level.INFO, "the program sent the GPU an invalid command", PROGRAM),
-    31: Xid(Level.WARNING, "a page fault in GPU memory, mostly an illegal address in the program", PROGRAM),
-    32: Xid(Level.WARNING, "commands came damaged over the PCIe link", "look at the PCIe link, slot and riser"),
-    38: Xid(Level.WARNING, "the GPU's firmware did not answer in time", DIAGNOSE),
-    39: Xid(Level.WARNING, "an exception in a copy engine", DIAGNOSE),
-    40: Xid(Level.WARNING, "an exception in a copy engine", DIAGNOSE),
-    41: Xid(Level.WARNING, "an exception in a copy engine", DIAGNOSE),
-    43: Xid(Level.INFO, "the GPU stopped a program after a fault of that program", PROGRAM),
-    44: Xid(Level.WARNING, "a fault while the GPU switched between programs", DIAGNOSE),
-    45: Xid(Level.INFO, "the driver cleaned up after a program that ended early", NOTHING),
-    46: Xid(Level.ERROR, "the GPU stopped processing", RESET),
-    48: Xid(Level.ERROR, "an uncorrectable error in the GPU's memory", RESET),
-    54: Xid(Level.ERROR, "the board's power cable is not connected", "connect the GPU's auxiliary power"),
-    61: Xid(Level.WARNING, "the GPU's power controller stopped at a breakpoint", DIAGNOSE),
-    62: Xid(Level.ERROR, "the GPU's power controller halted", RESET),
-    63: Xid(Level.WARNING, "a faulty row of the GPU's memory was replaced by a spare one", WATCH),
-    64: Xid(Level.ERROR, "a faulty row of the GPU's memory could not be replaced", RESET),
-    66: Xid(Level.INFO, "the driver made an access that the GPU refused", NOTHING),
-    68: Xid(Level.WARNING, "an exception in the video decoder", DIAGNOSE),
-    69: Xid(Level.WARNING, "the GPU refused a command of the program", PROGRAM),
-    74: Xid(Level.ERROR, "an NVLink to another GPU or a switch failed", LINK),
-    79: Xid(Level.ERROR, "the GPU has fallen off the bus", RESTART),
-    80: Xid(Level.WARNING, "damaged data were sent to the GPU", "look at the PCIe link, slot and riser"),
-    92: Xid(Level.WARNING, "many corrected errors in the GPU's memory", WATCH),
-    94: Xid(Level.WARNING, "an uncorrectable error in the GPU's memory, which one program had to itself", WATCH),
-    95: Xid(Level.ERROR, "an uncorrectable error in the GPU's memory, which no program had to itself", RESET),
-    109: Xid(Level.ERROR, "the GPU did not switch between programs in time", RESET),
-    110: Xid(Level.ERROR, "a security fault, rare without a hardware fault", RESTART),
-    119: Xid(Level.ERROR, "the GPU's system processor did not answer in time", RESET),
-    120: Xid(Level.ERROR, "an error in the GPU's system processor", RESET),
-    121: Xid(Level.INFO, "corrected errors on the link to the Grace CPU", "reset the GPU at the next chance"),
-    136: Xid(Level.ERROR, "a link's training failed", LINK),
-    137: Xid(Level.WARNING, "an illegal access over NVLink, mostly by the program", PROGRAM),
-    140: Xid(Level.ERROR, "an uncorrectable memory error that the driver could not set aside", RESET),
-    141: Xid(Level.INFO, "an error in a shortcut of CUDA", NOTHING),
-    143: Xid(Level.ERROR, "the GPU could not be initialised", RESET),
-    **{
-        code: Xid(Level.WARNING, f"an error of an NVLink 5 unit ({unit})", LINK)
-        for code, unit in enumerate(("SAW", "RLW", "TLW", "TREX", "NVLPW_CTRL", "NETIR", "MSE"), start=144)
-    },
-    154: Xid(Level.INFO, "the driver's advice on how to recover changed", NOTHING),
-    155: Xid(Level.WARNING, "an NVLink went down", LINK),
-    156: Xid(Level.WARNING, "a faulty unit of the GPU was set aside", WATCH),
-    157: Xid(Level.ERROR, "a faulty unit of the GPU could not be set aside", RESET),
-    158: Xid(Level.ERROR, "the GPU did not answer in time, and could not go on", RESET),
-    167: Xid(Level.ERROR, "the PCIe link did not answer in time, and could not go on", RESTART),
-    171: Xid(Level.ERROR, "an uncorrectable error in the GPU's DRAM", RESET),
-    172: Xid(Level.ERROR, "an uncorrectable error in the GPU's SRAM", RESET),
+    int(code): Xid(Level(row["level"]), row["meaning"], NEXT_STEPS[row["next_step"]])
+    for code, row in _FACTS["xid"].items()
 }
+BANDS: Mapping[str, Mapping[str, Band]] = {
+    gpu: {rate: Band(**band) for rate, band in bands.items()} for gpu, bands in _FACTS["band"].items()
+}
+# Of a kind of GPU that was never measured, a share counts as odd only below this part of the least that is usual on
+# those that were.
+UNMEASURED_PART = 0.5
 
 
 def xid(code: int) -> Xid:
@@ -181,7 +138,7 @@ def _memory_faults(node: str, events: Sequence[Event]) -> Iterator[Finding]:
                 expected="0",
                 summary=f"had {errors} (ECC) in its runs on {_names(of_kind)}",
                 cause="The GPU's memory has faults, and what was computed with it may be wrong",
-                resolution=RESET if level is Level.ERROR else WATCH,
+                resolution=NEXT_STEPS["reset" if level is Level.ERROR else "watch"],
                 level=level,
             )
     if remapped := [gpu for gpu in gpus if gpu.rows_remapped_in_run or gpu.row_remap_pending]:
@@ -194,7 +151,7 @@ def _memory_faults(node: str, events: Sequence[Event]) -> Iterator[Finding]:
             expected="0",
             summary=f"has faulty rows in the memory of {_names(remapped)}: {rows} replaced{waits}",
             cause="The GPU's memory wears; spare rows take the place of faulty ones",
-            resolution=WATCH,
+            resolution=NEXT_STEPS["watch"],
         )
 
 
@@ -255,37 +212,6 @@ def _names(gpus: Iterable[GpuTelemetry]) -> str:
 
 
 PROBE_ODD = "probe_odd"
-
-
-class Band(NamedTuple):
-    """Share of the data sheet in percent: what healthy GPUs reached, and 5 % of it more on each side, because GPUs of
-    one kind differ by so much. `source`: their result files.
-    """
-
-    low_pct: float
-    high_pct: float
-    source: str
-
-
-ALL_H200 = "docs/results/**/result.json, of NVIDIA H200"
-PROBED = "docs/results/probes-h200-2026-11-23"
-GANGS = "docs/results/four-gpus-h200-2026-11-28"
-# One GPU alone and up to four of a host at once, which share its memory: hence the width of host-to-device. What was
-# measured of device-to-host was one GPU; it has the same link, and the same band.
-H200_LINK = Band(59.0, 91.0, ALL_H200)
-BANDS: Mapping[str, Mapping[str, Band]] = {
-    "NVIDIA H200": {
-        "h2d_gb_per_s": H200_LINK,
-        "d2h_gb_per_s": H200_LINK,
-        "memory_gb_per_s": Band(77.5, 90.0, PROBED),
-        "peer_gb_per_s": Band(65.5, 90.5, GANGS),  # two and four of a host, both directions of 18 NVLinks at once
-        "matmul_bf16_tflops": Band(69.5, 86.0, ALL_H200),
-        "matmul_fp8_tflops": Band(63.0, 80.5, ALL_H200),
-    },
-}
-# Of a kind of GPU that was never measured, a share counts as odd only below this part of the least that is usual on
-# those that were.
-UNMEASURED_PART = 0.5
 
 
 class _Kind(NamedTuple):

@@ -27,7 +27,7 @@ from trainbench.core.grouping import grouped
 from trainbench.core.user_error import UserError
 from trainbench.core.verdicts import Finding, Level, LevelSource
 from trainbench.judging.node_runs import by_gpu
-from trainbench.judging.noise import Noise, joined
+from trainbench.judging.noise import Noise, joined, median_sd
 from trainbench.results.readings import gpu_name, shared_by
 from trainbench.results.setups import gpu_uuids, setup_of
 
@@ -200,8 +200,7 @@ def _between(medians: Sequence[float]) -> float:
     """Standard deviation between GPUs; of many by their median deviation, which a few slow ones do not move."""
     if len(medians) < MIN_ROBUST:
         return statistics.stdev(medians) if len(medians) > 1 else 0.0
-    middle = statistics.median(medians)
-    return 1.4826 * statistics.median(abs(each - middle) for each in medians)
+    return median_sd(medians)
 
 
 # --- as text ----------------------------------------------------------------------------------------------------------

@@ -205,6 +205,12 @@ def between_runs(nodes: Sequence[Sequence[Run]], *, rounds_are_shared: bool) -> 
     return joined((Noise(math.sqrt(variance), df) for variance, df in squares.values()), lost)
 
 
+def median_sd(values: Sequence[float]) -> float:
+    """The standard deviation by the median distance from the median, which a few bad values do not move."""
+    middle = statistics.median(values)
+    return 1.4826 * statistics.median(abs(value - middle) for value in values)
+
+
 def within_runs(nodes: Sequence[Sequence[Run]]) -> Noise | None:
     """Pooled standard deviation of the windows' log samples/s about their run's mean; None: no run has two windows."""
     repeated = [[math.log(rate) for rate in run.windows] for runs in nodes for run in runs if len(run.windows) > 1]

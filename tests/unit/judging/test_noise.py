@@ -14,6 +14,7 @@ from trainbench.judging.noise import (
     chance_of_median,
     chance_quantile,
     median_noise,
+    median_sd,
     median_variance,
     one_run_pct,
     pooled,
@@ -48,6 +49,10 @@ class TestEstimates:
     def test_within_runs_is_pooled_over_nodes_and_not_divided_by_the_windows(self) -> None:
         """Windows (-0.1, 0.1) and (-0.3, 0.3): (0.02 + 0.18) / (1 + 1) = 0.1."""
         assert within_runs([[run(1, -0.1, 0.1)], [run(1, -0.3, 0.3)]]) == (pytest.approx(0.1**0.5), 2)
+
+    def test_a_bad_value_hardly_moves_the_median_deviation(self) -> None:
+        """About 1.5 the values 0, 1, 2 and 100 lie 1.5, 0.5, 0.5 and 98.5: 1.0 in the median."""
+        assert median_sd([0.0, 1.0, 2.0, 100.0]) == pytest.approx(1.4826)
 
     def test_the_larger_estimate_counts(self) -> None:
         """One node, two runs. Logs 0.2 apart: between runs the variance 0.02 with one degree of freedom, beside the
