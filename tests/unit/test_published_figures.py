@@ -42,6 +42,7 @@ CLAIMS: dict[str, Callable[[], Iterator[str]]] = {
     f"docs/results/{host.HOST}/README.md": host.note,
     f"docs/results/{probes.PROBES}/README.md": probes.note,
     **{f"docs/results/{name}/README.md": partial(notes.hostile_inputs, name) for name in HOSTILE},
+    f"docs/results/{notes.FIRST_HOUR}/README.md": notes.first_hour,
     f"docs/results/{trial.TRIAL}/README.md": trial.note,
     f"docs/results/{one_box.ONE_BOX}/README.md": one_box.note,
     "docs/internals/scale.md": control_plane.scale,
