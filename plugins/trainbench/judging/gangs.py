@@ -336,9 +336,8 @@ def slow_ranks(ranks: Sequence[RankSummary], limit_pct: float) -> Iterator[SlowR
     for rank in ranks:
         others = [other for other in ranks if other is not rank]
         theirs_s = [own_s[other.rank] for other in others]
-        longer = own_s[rank.rank] / statistics.median(theirs_s)
-        longer_pct = 100 * (longer - 1)
-        if longer_pct <= limit_pct or math.log(longer) <= chance_among(theirs_s):
+        longer_pct = 100 * (own_s[rank.rank] / statistics.median(theirs_s) - 1)
+        if longer_pct <= max(limit_pct, 100 * chance_among(theirs_s)):
             continue
         of_steps = zip(rank.own_steps_s, zip(*(other.own_steps_s for other in others), strict=True), strict=True)
         if all(own > statistics.median(theirs) for own, theirs in of_steps):

@@ -239,9 +239,7 @@ def test_no_gang_on_healthy_h200s_names_a_slow_rank() -> None:
 
 
 def test_ranks_that_scatter_hide_a_slow_one() -> None:
-    """The others have 0.45, 0.50 and 0.55 s, it has 0.55. ln(0.55 / 0.50) = 0.095, of which chance explains 3 x 1.4826
-    times as much.
-    """
+    """The others have 0.45, 0.50 and 0.55 s, so chance explains 3 x 1.4826 x ln(0.55 / 0.50) = 42 %."""
     scattered = [((own,) * 3, (0.10,) * 3) for own in (0.45, 0.50, 0.55)]
 
     assert slow_rank_findings([gang(*scattered, ((0.55,) * 3, (0.05,) * 3))], 5.0) == ()
