@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
+from importlib.metadata import PackageNotFoundError, distribution
 
-if not entry_points(group="airflow.plugins", name="trainbench"):  # loaded twice, it would be reported as broken
+try:
+    distribution("trainbench")  # its entry point brings the plugin; loaded twice, it would be reported as broken
+except PackageNotFoundError:
     from trainbench.pages.web.plugin import TrainbenchPlugin
 
     __all__ = ["TrainbenchPlugin"]

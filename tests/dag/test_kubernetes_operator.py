@@ -78,6 +78,22 @@ def test_the_dag_has_the_same_tasks_on_a_cluster(airflow_db: None, monkeypatch: 
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("task_id", "reads_it"), [("ready", True), ("plan", True), ("benchmark", False), ("gate", False)]
+)
+def test_only_the_tasks_that_read_the_form_have_it(
+    airflow_db: None, monkeypatch: pytest.MonkeyPatch, task_id: str, reads_it: bool
+) -> None:
+    """Airflow checks each field's schema at a task's start, which costs a pod's task much of its CPU time."""
+    from trainbench.orchestration.dag_factory import Suite, build_dag
+
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", "nightly")
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_TASK_ID", task_id)
+    dag = build_dag(Suite(dag_id="nightly", title="", campaign_kind=CampaignKind.NODES, schedule=None, doc="", tags=()))
+
+    assert ("rounds" in dag.params) is reads_it
+
+
 def test_pods_that_are_compared_run_one_at_a_time_on_a_cluster(
     airflow_db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -195,13 +195,6 @@ def build_dag(suite: Suite, settings: Settings | None = None) -> DAG:
     about 20 kB each time.
     """
     settings, kind = settings or read_settings(), suite.campaign_kind
-    is_trial = settings.launcher is Launcher.LOCAL and suite.values.get("device") != Device.CUDA
-    defaults = PLANNERS[kind].starts_with(locally=is_trial)
-    if kind is CampaignKind.STRATEGIES and "world_sizes" in defaults:  # only sizes that have tasks
-        built = [size for size in defaults["world_sizes"] if size in settings.world_sizes]
-        defaults["world_sizes"] = built or list(settings.world_sizes)
-    fields = form({**defaults, **suite.values}, settings.world_sizes)
-    own = {name: field for name, field in fields.items() if applies_to(name, kind)}
     with our_dag(
         suite.dag_id,
         settings,
@@ -214,6 +207,15 @@ def build_dag(suite: Suite, settings: Settings | None = None) -> DAG:
         gate = OF_GANGS.get(kind, run_tasks)(settings, kind)
         # As a teardown: of a run marked failed by hand only teardowns still run, and without it it would end green.
         gate.as_teardown(on_failure_fail_dagrun=True)
+    if get_parsing_context().task_id not in (None, plan_tasks.READY, plan_tasks.TASK):
+        return dag  # no other task reads the form, whose every field Airflow would check at the task's start
+    is_trial = settings.launcher is Launcher.LOCAL and suite.values.get("device") != Device.CUDA
+    defaults = PLANNERS[kind].starts_with(locally=is_trial)
+    if kind is CampaignKind.STRATEGIES and "world_sizes" in defaults:  # only sizes that have tasks
+        built = [size for size in defaults["world_sizes"] if size in settings.world_sizes]
+        defaults["world_sizes"] = built or list(settings.world_sizes)
+    fields = form({**defaults, **suite.values}, settings.world_sizes)
+    own = {name: field for name, field in fields.items() if applies_to(name, kind)}
     dag.params = ParamsDict({name: Param(**field) for name, field in shown_fields(own, IN_VIEW).items()})
     return dag
 

@@ -9,16 +9,19 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.jobs.job import Job
 
 from tests.builders import make_result
 from tests.dag.conftest import ROOT
 from tests.dag.pages.site import PAGES, a_run, get, use
 from trainbench.exchange.reindex import imported_campaign
 from trainbench.history.history import open_history
+from trainbench.pages.web.plugin import ImportsBeforeForks
 
 
 def test_before_the_first_run_the_page_says_what_to_do(
@@ -103,6 +106,28 @@ def test_the_plugin_loads_nothing_heavy_in_scheduler_and_workers() -> None:
     ]
 
 
+def test_scheduler_and_dag_processor_import_our_dags_once_and_a_task_of_anybody_does_not() -> None:
+    program = (
+        "import sys\n"
+        "from airflow.listeners.listener import get_listener_manager\n"
+        "from airflow.jobs.job import Job\n"
+        "from airflow.sdk.execution_time.task_runner import TaskRunnerMarker\n"
+        "get_listener_manager().hook.on_starting(component=TaskRunnerMarker())\n"
+        "print('trainbench.orchestration.dag_factory' in sys.modules)\n"
+        "Job()\n"
+        "print('trainbench.orchestration.dag_factory' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+
+    assert done.stdout.split()[-2:] == ["False", "True"]
+
+
+def test_code_that_cannot_be_imported_stops_no_other_listener(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A DAG file shows it as its import error."""
+    monkeypatch.setitem(sys.modules, "trainbench.orchestration.dag_factory", None)
+    ImportsBeforeForks().on_starting(Job())
+
+
 @pytest.mark.parametrize("folder", ["plugins", "none"])
 def test_airflow_has_the_plugin_once_from_a_folder_and_from_an_installed_package(folder: str, tmp_path: Path) -> None:
     """Twice would be an import error on Airflow's pages. Airflow is started in the checkout: what lies there counts."""
@@ -120,5 +145,8 @@ def test_airflow_has_the_plugin_once_from_a_folder_and_from_an_installed_package
 
 
 def test_a_folder_brings_the_plugin_where_nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
+    def absent(_: str) -> None:
+        raise PackageNotFoundError
+
+    monkeypatch.setattr("importlib.metadata.distribution", absent)
     assert "TrainbenchPlugin" in runpy.run_path(str(ROOT / "plugins" / "trainbench_plugin.py"))

@@ -2,9 +2,33 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
+from pluggy import HookimplMarker
+
+hookimpl = HookimplMarker("airflow")
+
+
+class ImportsBeforeForks:
+    """Imports the code of our DAGs once, in scheduler and DAG processor, before they fork.
+
+    LocalExecutor forks a process for each task, and the DAG processor one for each time that it reads a DAG file: of a
+    pod's task the import would be more than half of the CPU time (docs/internals/scale.md).
+    """
+
+    @hookimpl
+    def on_starting(self, component: Any) -> None:
+        """`component`: a Job of Airflow; or the marker of a task, which may be of anybody's DAG and forks nothing."""
+        if type(component).__name__ == "Job":
+            with suppress(Exception):  # a DAG file shows it as its import error; here it would stop others' listeners
+                import trainbench.orchestration.dag_factory  # noqa: F401
+                from trainbench.params.campaign_params import form
+                from trainbench.settings.environment import read_settings
+
+                form()  # keeps its JSON Schema
+                read_settings()  # keeps what Airflow's configuration file says
 
 
 class TrainbenchPlugin(AirflowPlugin):
@@ -39,7 +63,7 @@ class TrainbenchPlugin(AirflowPlugin):
     def listeners(self) -> list[Any]:  # type: ignore[override]
         from trainbench.alerting import run_note  # light: the scheduler and every task import it
 
-        return [run_note]
+        return [run_note, ImportsBeforeForks()]
 
     # Properties: every process of Airflow loads this file, but only the API server reads these, and only it needs
     # FastAPI and our history.
