@@ -260,7 +260,7 @@ def test_nothing_to_run_is_an_error_that_says_why() -> None:
 def test_quick_overrides_the_steps() -> None:
     spec = plan(quick=True).specs[0]
 
-    assert (spec.measurement.warmup_steps, spec.measurement.measured_steps, spec.measurement.repeats) == (3, 5, 1)
+    assert (spec.measurement.warmup_steps, spec.measurement.measured_steps, spec.measurement.repeats) == (3, 5, 3)
 
 
 @pytest.mark.parametrize("text", ["manual__2026-11-21T07:00:00+00:00", "Ü/../x", "a" * 500, "???", ""])

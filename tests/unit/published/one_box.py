@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -31,13 +32,31 @@ def note() -> Iterator[str]:
     drilled, nights = today[1:2], [today[0], *today[2:4]]
     assert len(drilled[0]["causes"]) == 1
     yield "today's drilled runs took {} s, the nights {} s".format(*(_seconds(runs) for runs in (drilled, nights)))
-    quick = [run["runs"][0]["step_times_s"] for run in today[4:]]
-    fifth = [run["runs"][0]["step_times_s"][4] for run in nights]
-    yield f"four took {_ms([step for steps in quick for step in steps[:-1]])} ms"
-    yield f"the last one {_ms([steps[-1] for steps in quick])} ms"
-    yield f"did, {_ms(fifth)} ms"
-    (steps,) = {len(run["runs"][0]["step_times_s"]) for run in nights}
-    yield f"a night's {steps} steps"
+    yield from _quick_checks(document(f"{ONE_BOX}/quick.json"))
+
+
+def _quick_checks(measured: Mapping[str, Any]) -> Iterator[str]:
+    runs = measured["runs"]
+    for run in runs:
+        figures = f"{run['exit_code']} | {run['samples_per_second']:.2f} | {run['noise_pct']:.2f} %"
+        yield f"| {run['condition']} | {run['seconds']} | {figures} | {run['nodes'][0]['state']} |"
+    (night,) = [run for run in runs if run["condition"] == "a night"]
+    checks = [run for run in runs if run is not night]
+    apart_pct = max(abs(100 * (run["samples_per_second"] / night["samples_per_second"] - 1)) for run in checks)
+    noise_pct = [run["noise_pct"] for run in checks]
+    yield f"within {math.ceil(10 * apart_pct) / 10} % of the night's"
+    yield f"the noise of one run is {min(noise_pct)} to {max(noise_pct)} %"
+    steps = [run["step_times_s"] for run in runs]
+    yield f"four take {_ms([step for of_run in steps for step in of_run[:4]])} ms"
+    yield f"the fifth {_ms([of_run[4] for of_run in steps])} ms"
+    yield f"later windows take {_ms([step for run in checks for step in run['step_times_s'][9::5]])} ms"
+    rows = measured["power_of_the_run_in_which_it_was_read"]["rows"]  # seconds, W, MHz
+    begin = next(place for place, (_, watts, *_) in enumerate(rows) if watts > 700)
+    end = next(place for place in range(begin, len(rows)) if rows[place][1] < 600)
+    watts, clocks = ([row[column] for row in rows[begin + 1 : end]] for column in (1, 2))
+    yield f"begins with {min(watts):.0f} to {max(watts):.0f} W at {min(clocks)} to {max(clocks)} MHz"
+    yield f"after {rows[end][0] - rows[begin][0]:.1f} s the driver lowers the clock to {rows[end][2]} MHz"
+    yield f"at {rows[end][1]:.0f} W"
 
 
 def _seconds(nights: Sequence[Mapping[str, Any]]) -> str:
