@@ -347,7 +347,8 @@ class BenchmarkParams(LinkParams):
     quick: bool = in_measurement(
         False,
         "Quick",
-        "Three windows of five steps show that everything works. Before you act on a slow node, repeat the run without `quick`.",
+        "Three windows of five steps show that everything works. Before you act on a slow node, repeat the run "
+        "without `quick`.",
     )
     measurement: Measurement = Measurement()
     noise_floor: bool = in_measurement(

@@ -28,17 +28,14 @@ from trainbench.judging.same_work import FIRST_LOSS_PCT, MEAN_LOSS_PCT
 
 LIMITS = Tolerances()
 RATE_PCT, MEMORY_PCT = f"{LIMITS.samples_per_second_pct:g} %", f"{LIMITS.memory_pct:g} %"
-PAGES_STUDY, NIGHTS = (
-    "pages-2026-11-28",
-    ("nights-2026-11-22", "nights-2026-11-29"),
-)
+PAGES_STUDY, NIGHTS = "pages-2026-11-28", "nights-2026-11-29"
 COMMANDS = "scale-2026-11-28"
 
 
 def readme() -> Iterator[str]:
     yield f"samples/s (± {RATE_PCT}), GPU memory (± {MEMORY_PCT})"
     yield from noise_per_gpu()
-    nodes = max(night["num_nodes"] for name, night in nights().items() if name.startswith("last"))
+    nodes = max(night["num_nodes"] for night in nights().values() if night["state"] == "success")
     yield f"a night of up to {nodes:,} nodes"
     yield from first_hour()
 
@@ -135,8 +132,7 @@ def security() -> Iterator[str]:
 
 
 def nights() -> dict[str, Any]:
-    nights = {path: text for folder in NIGHTS for path, text in committed(f"{folder}/*.json").items()}
-    return {Path(path).stem: json.loads(text) for path, text in nights.items()}
+    return {Path(path).stem: json.loads(text) for path, text in committed(f"{NIGHTS}/*.json").items()}
 
 
 PARTS = {
@@ -146,9 +142,6 @@ PARTS = {
     "API server": "api-server",
     "DAG processor": "dag-processor",
 }
-
-
-SHARED = {"workers": "workers", "DAG processor": "then DAG processor", "API server": "API server"}
 
 
 def scale() -> Iterator[str]:
@@ -174,27 +167,24 @@ def part_s(night: str, part: str) -> float:
 
 
 def cost_of_a_pod() -> Iterator[str]:
-    pod_s = {name: night["cpu_s"] / night["num_pods"] for name, night in nights().items()}
-    few, many = (pod_s[f"last-{pods}-sqlite"] for pods in (100, 1000))
-    yield f"A pod cost {few:.2f} CPU seconds among 100 and {many:.2f} among 1,000"
-    sqlite, postgres = (pod_s[f"evening-100-{database}"] for database in ("sqlite", "postgres"))
-    yield f"{postgres:.2f} with PostgreSQL beside {sqlite:.2f} with SQLite"
-    loops_s = {name: night.get("ten_million_squares_s", ()) for name, night in nights().items()}
-    every_s = [loop_s for of_night in loops_s.values() for loop_s in of_night]
-    yield f"{min(every_s)} to {max(every_s)} s of CPU time"
-    newest = [f"29-november-100-sqlite-{turn}" for turn in (1, 2)]
-    newest_s = [loop_s for name in newest for loop_s in loops_s[name]]
-    first, second = (pod_s[name] for name in newest)
-    yield f"a pod cost {first:.2f} and {second:.2f}, where the loop took {min(newest_s)} to {max(newest_s)} s"
-    scheduler = [part_s(f"last-{pods}-sqlite", "scheduler") for pods in (100, 1000)]
-    yield f"scheduler's part grew from {scheduler[0]:.2f} to {scheduler[1]:.2f} a pod"
+    pod_s = {name: f"{night['cpu_s'] / night['num_pods']:.2f}" for name, night in nights().items()}
+    assert pod_s["100-sqlite-1"] == pod_s["100-sqlite-2"]
+    yield (
+        f"A pod cost {pod_s['100-sqlite-1']} CPU seconds among 100, {pod_s['100-postgres']} with PostgreSQL, and "
+        f"{pod_s['1000-sqlite']} among 1,000"
+    )
+    yield f"(`100-sqlite-before`), it was {pod_s['100-sqlite-before']}"
+    loops_s = [loop_s for night in nights().values() for loop_s in night["ten_million_squares_s"]]
+    yield f"{min(loops_s)} to {max(loops_s)} s of CPU time"
+    scheduler = [part_s(night, "scheduler") for night in ("100-sqlite-2", "1000-sqlite")]
+    yield f"its part grew from {scheduler[0]:.2f} to {scheduler[1]:.2f} a pod"
 
 
 def cores_of_a_night() -> Iterator[str]:
     """CPU minutes of 100 and 1,000 runs as measured on two cores, and of 5,000 as 1,000 times 5."""
     cpu_min, triggerer_min = {}, {}
     for runs in (100, 1000):
-        night = nights()[f"last-{runs}-sqlite"]
+        night = nights()["100-sqlite-2" if runs < 1000 else "1000-sqlite"]
         cpu_min[runs], triggerer_min[runs] = night["cpu_s"] / 60, night["processes"]["triggerer"]["cpu_s"] / 60
         total = f"{cpu_min[runs]:.{1 if runs < 1000 else 0}f}"
         yield (
@@ -205,9 +195,9 @@ def cores_of_a_night() -> Iterator[str]:
         f"| 5,000 | {5 * cpu_min[1000]:.0f} | {5 * triggerer_min[1000]:.0f} | {5 * cpu_min[1000] / 2:.0f} min |"
         f" {math.ceil(5 * cpu_min[1000] / 15)} |"
     )
-    shares = {part: 100 * part_s("last-1000-sqlite", part) * 1000 / (60 * cpu_min[1000]) for part in PARTS}
-    named = (f"{words} ({shares[part]:.0f} %)" for part, words in SHARED.items())
-    yield ", ".join(named)
+    shares = {part: 100 * part_s("1000-sqlite", part) * 1000 / (60 * cpu_min[1000]) for part in PARTS}
+    api, workers, scheduler = (f"{part} ({shares[part]:.0f} %)" for part in ("API server", "workers", "scheduler"))
+    yield f"the CPU of {api}, {workers} and {scheduler}"
 
 
 def commands() -> Iterator[str]:
