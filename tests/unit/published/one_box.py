@@ -37,7 +37,7 @@ def note() -> Iterator[str]:
 
 def _quick_checks(measured: Mapping[str, Any]) -> Iterator[str]:
     runs = measured["runs"]
-    for run in runs:
+    for run in (*runs, *measured["another_h200"]):
         figures = f"{run['exit_code']} | {run['samples_per_second']:.2f} | {run['noise_pct']:.2f} %"
         yield f"| {run['condition']} | {run['seconds']} | {figures} | {run['nodes'][0]['state']} |"
     (night,) = [run for run in runs if run["condition"] == "a night"]
