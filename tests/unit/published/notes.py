@@ -29,3 +29,6 @@ def first_hour() -> Iterator[str]:
         yield row(name, f"{statistics.median(took_s):.0f}", f"{max(took_s):.0f}")
     loops_s = [step["ten_million_squares_s"] for steps in hour["quickstarts"].values() for step in steps]
     yield f"taking {min(loops_s)} to {max(loops_s)} s"
+    for now in hour["with_quick_of_three_windows"]:
+        before = [step["wall_s"] for step in hour["quickstarts"][now["quickstart"]] if step["step"] == now["step"]]
+        yield f"took {now['wall_s']:.0f} s, {min(before):.0f} to {max(before):.0f} s before"
