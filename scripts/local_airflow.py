@@ -182,7 +182,7 @@ class LocalAirflow:
             # waits no longer ends.
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}?timeout={LOCKED_S}",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
-            # Reading unchanged files every 30 s, the default, takes a fifth of a core; an edited one is read at once.
+            # Reading unchanged files every 30 s, the default, takes time from the runs; an edited one is read at once.
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
             **PATIENCE,
             "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",

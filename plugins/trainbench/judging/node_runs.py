@@ -108,7 +108,7 @@ class NodeRuns:
         found = []
         for run in self.valid:
             rate, windows = judged_rate(run), window_rates(run.performance)
-            if len(windows) == 1:  # a quick run: only its steps show how it scatters
+            if len(windows) == 1:  # then only its steps show how it scatters
                 windows = _step_rates(run.performance)
             if rate and rate > 0:
                 found.append(Run(run.spec.identity.round, rate, windows if all(w > 0 for w in windows) else ()))

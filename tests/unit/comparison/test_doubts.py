@@ -62,7 +62,7 @@ def test_the_limit_of_gpu_use_is_a_setting(use_pct: float, limit_pct: float, rep
 
 @pytest.mark.parametrize(("wall_s", "reported"), [(1.0, True), (0.99, False)])
 def test_a_window_shorter_than_a_reading_does_not_show_that_a_gpu_waited(wall_s: float, reported: bool) -> None:
-    """`quick` measures for 0.2 s: the reading at its end was 0 % on a GPU that computed all the time."""
+    """A run that measures for 0.2 s: the reading at its end was 0 % on a GPU that computed all the time."""
     result = make_result()
     gpu = result.telemetry.gpus[0].model_copy(update={"utilisation_mean_pct": 0.0})
     first, *others = result.performance.windows

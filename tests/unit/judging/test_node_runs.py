@@ -109,7 +109,7 @@ def test_windows_without_their_step_times_keep_their_rates() -> None:
 
 def test_a_run_of_one_window_scatters_as_its_steps() -> None:
     """ln 0.08, 0.1, 0.1, 0.1 and 0.125 lie 0.223, 0, 0, 0 and -0.223 from their mean: sqrt(2 * 0.0498 / 4) = 0.158. By
-    that noise a quick run blames nobody for 17 %.
+    that noise nobody is blamed for 17 %.
     """
     steps = (0.08, 0.1, 0.1, 0.1, 0.125)
     runs = [on_cpu(f"node-{i}", [steps]) for i in (1, 2, 3)] + [on_cpu("node-4", [[1.2 * step for step in steps]])]

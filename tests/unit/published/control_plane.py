@@ -170,7 +170,7 @@ def cost_of_a_pod() -> Iterator[str]:
     assert pod_s["100-sqlite-1"] == pod_s["100-sqlite-2"]
     yield (
         f"A pod cost {pod_s['100-sqlite-1']} CPU seconds among 100, {pod_s['100-postgres']} with PostgreSQL, and "
-        f"{pod_s['1000-sqlite']} among 1,000"
+        f"{pod_s['1000-sqlite']} among 1,000; with files read every 30 s, {pod_s['100-sqlite-read-30s']} among 100"
     )
     yield f"(`100-sqlite-before`), it was {pod_s['100-sqlite-before']}"
     loops_s = [loop_s for night in nights().values() for loop_s in night["ten_million_squares_s"]]
